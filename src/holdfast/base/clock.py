@@ -33,13 +33,14 @@ def boottime() -> float:
 
 
 def monotonic() -> float:
-    """Return seconds that do not count the machine's sleep, to measure how long an agent was silent. The value is
-    system-wide, and restarts at each boot."""
+    """Return the seconds of a clock that stands still while the machine sleeps, to measure how long an agent was
+    silent. The clock is the same for all processes, and restarts at each boot."""
     return time.monotonic()
 
 
 def own_cpu() -> float:
-    """Return the CPU seconds that this thread has used: the cost of our own work, however busy the machine is."""
+    """Return the CPU seconds that this thread has used: the cost of Holdfast's own work, however busy the machine
+    is."""
     return time.thread_time()
 
 

@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Return the result of `work(…)`. If the caller is cancelled, even twice, this returns only when the thread is
-    done."""
+    """Return the result of `work(…)`. The work runs in a thread. If the caller is cancelled, even twice, this call ends
+    only when the thread is done."""
     return await run_in_pool(None, work, *arguments, **named)
 
 
 async def run_in_pool(pool: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Return the result of `work(…)` from a thread of the given pool. A pool of its own is for work that may wait long
-    and must not block the rest."""
+    """Return the result of `work(…)` from a thread of the given pool. A separate pool is for work that may wait long
+    and must not block other work."""
     running = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*arguments, **named))
     try:
         return await asyncio.shield(running)
@@ -56,8 +56,8 @@ def _pool(_pid: int) -> ThreadPoolExecutor:
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until each has ended, before the resources that they use are closed. A cancellation of the
-    caller is raised after that."""
+    """Cancel tasks and wait until each has ended, before the resources that they use are closed. If the caller is
+    cancelled meanwhile, the cancellation is raised after that."""
     ending = list(tasks)
     for task in ending:
         task.cancel()

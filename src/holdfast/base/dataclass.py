@@ -1,9 +1,9 @@
 """Dataclasses that cost little at import.
 
-Python 3.11 and 3.12 compile six methods of each frozen dataclass from text, 0.5 ms a class: `add` spent 60 of 160 ms on
-130 classes. This decorator compiles `__init__` when the class is first used, and the other five methods are closures.
-Fields, `replace`, equality, hashes, text and errors are those of the standard library. A class that asks for anything
-else than `frozen`, `slots` and `kw_only` gets the standard decorator.
+Python 3.11 and 3.12 compile six methods of each frozen dataclass from text, 0.5 ms a class: the command `add` spent 60
+of 160 ms on 130 classes. This decorator compiles `__init__` when the class is first used, and the other five methods
+are closures. Fields, `replace`, equality, hashes, text and errors are those of the standard library. A class that asks
+for anything else than `frozen`, `slots` and `kw_only` gets the standard decorator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ else:
     _WRITTEN = ("__init__", "__setattr__", "__delattr__", "__getstate__", "__setstate__", "__eq__", "__hash__")
 
     def _is_plain(cls):
-        """True if the class has no base with fields, no field out of the ordinary, and none of these methods."""
+        """True if the class has no base with fields, only ordinary fields, and defines none of the methods that are
+        generated here."""
         if any("__dataclass_fields__" in vars(base) for base in cls.__mro__[1:]):
             return False
         if any(name in vars(cls) for name in _WRITTEN):

@@ -1,4 +1,5 @@
-"""Errors, classified by who must act. The text has what happened, why, what was kept, and the next command."""
+"""Errors, classified by who must act. The text of an error states what happened, why, what was kept, and the next
+command."""
 
 from __future__ import annotations
 

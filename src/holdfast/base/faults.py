@@ -1,4 +1,5 @@
-"""Named fault points around every durable step and outside effect. In production all of them return at once.
+"""Named fault points around every durable step and outside effect. In production every call of a fault point returns at
+once.
 
 `HOLDFAST_FAULT="name:hit:action"` (several: comma) acts when the point `name` is reached for the `hit`-th time. The
 action kills the process (kill), exits (exit), stops it so that a test can inspect it (stop), or raises an OSError
@@ -7,8 +8,8 @@ action kills the process (kill), exits (exit), stops it so that a test can inspe
 `HOLDFAST_FAULT_TRACE=FILE` appends every point that is reached. Each name has exactly one call site, and no effect is
 without one: tests/architecture/test_failpoints_are_complete.py. docs/faults.md explains the matrix.
 
-A fault point can only end a process or fail a call, which has to be survived anyway. No variable turns a protection
-off: to show that a test would notice a missing one, tests/harness/mutations.py edits the source.
+A fault point can only end a process or fail a call. Holdfast has to survive both anyway. No variable turns a protection
+off: to show that a test would notice a missing protection, tests/harness/mutations.py edits the source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading of files and directories that may be missing, may have holes, or may be something else than a file.
+"""Functions that read files and directories which may be missing, may have holes, or may be something else than a file.
 
 The keeper punches the middle out of an agent's endless output, so logs have holes.
 """
@@ -53,8 +53,8 @@ def extents(fd: int) -> list[tuple[int, int]]:
 
 
 def open_log_file(path: str) -> int:
-    """Open a plain file for reading. The agent may have put a FIFO or a symbolic link there: neither is followed or
-    waited for."""
+    """Open a plain file for reading. The agent may have put a FIFO or a symbolic link there: a symbolic link is not
+    followed, and a FIFO is not waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -63,7 +63,8 @@ def open_log_file(path: str) -> int:
 
 
 def data_lines(path: str) -> Iterator[str]:
-    """Yield the lines without their newlines. Of a line that a hole cuts, the rest is yielded."""
+    """Yield the lines of a file without their newlines. If a hole cuts a line, only the part after the hole is
+    yielded."""
     fd = open_log_file(path)
     try:
         rest: list[bytes] = []  # of an unfinished line: joined once, because a long line would be copied for ever
@@ -87,7 +88,7 @@ def data_lines(path: str) -> Iterator[str]:
 
 
 def last_lines(path: str, most: int) -> Iterator[str]:
-    """Yield whole lines from the end of a file, up to this many bytes in total. A missing file has none."""
+    """Yield whole lines from the end of a file, up to this many bytes in total. A missing file has no lines."""
     try:
         fd = open_log_file(path)
     except OSError:
@@ -108,7 +109,7 @@ def last_lines(path: str, most: int) -> Iterator[str]:
 
 
 def listed(folder: str) -> list[str]:
-    """Return the names in a directory, in order. A missing directory has none. Every other error is raised."""
+    """Return the names in a directory, in order. A missing directory has no names. Every other error is raised."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -160,7 +161,8 @@ def open_folder_beneath(root: str, path: str, *, make: bool = False) -> int:
 
 
 def stat_beneath(root: str, path: str) -> os.stat_result:
-    """Return the data of a file below `root`, of a link itself. A link on the way is refused, not followed."""
+    """Return the `stat` data of a file below `root`. For a link, that is the data of the link itself. A link on the way
+    is refused, not followed."""
     folder, _, name = path.rpartition("/")
     place = open_folder_beneath(root, folder)
     try:

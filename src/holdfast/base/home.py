@@ -10,7 +10,7 @@ from holdfast.base.text import is_text
 
 
 def home_directory() -> str:
-    """Return $HOLDFAST_HOME, else the XDG state directory. The result is always a full path."""
+    """Return the full path of the home: $HOLDFAST_HOME, else a folder in the XDG state directory."""
     chosen = os.environ.get("HOLDFAST_HOME")
     if chosen:
         home = os.path.expanduser(chosen)
@@ -46,9 +46,10 @@ def _users_own(*names: str) -> str:
 
 
 def refuse_foreign_home(home: str) -> None:
-    """Raise Refused if the home belongs to another user. Nothing may be written there.
+    """Raise Refused if the home belongs to another user. Nothing may be written into such a home.
 
-    That user could replace its files, even by links, while a process of ours writes to them. Root may still read it.
+    That user could replace the home's files, even by links, while a process of ours writes to them. Root may still read
+    the home.
     """
     try:
         owner = os.stat(home).st_uid
@@ -90,8 +91,8 @@ def ensure_home(home: str) -> None:
 
 
 def ensure_directories(home: str, *names: str) -> None:
-    """Make directories in the home. A file in the way is reported here, before a supervisor fails because of
-    it."""
+    """Make directories in the home. If a file is in the place of a directory, that is reported here, before a
+    supervisor fails because of it."""
     refuse_foreign_home(home)
     for name in names:
         path = os.path.join(home, name)

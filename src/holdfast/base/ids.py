@@ -1,4 +1,4 @@
-"""Random ids. Ids are random from the first character, so a short prefix identifies one."""
+"""Random ids. An id is random from its first character, so a short prefix identifies it."""
 
 from __future__ import annotations
 

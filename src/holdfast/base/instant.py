@@ -1,5 +1,5 @@
-"""One reading of the clocks, as a value. It has its own module because the pure core may import it, but not
-`base/clock.py`."""
+"""One reading of the clocks, as a value. The value has its own module, because the pure core may import that module,
+but not `base/clock.py`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ LINUX_ONLY = ("up", "run", "rehearse", "backup", "restore", "purge", "sweep")
 
 
 def missing() -> str | None:
-    """Return what supervision needs and this system lacks. None: nothing."""
+    """Return the ability that supervision needs and this system lacks. None: it lacks nothing."""
     if sys.platform != "linux":
         return f"{sys.platform} has no child subreapers, pidfds and /proc"
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):

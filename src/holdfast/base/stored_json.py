@@ -1,4 +1,5 @@
-"""Reading of JSON from the store. A record that cannot be read means a damaged store, and is reported as that."""
+"""Functions that read JSON from the store. A record that cannot be read means a damaged store, and is reported as a
+damaged store."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def load_stored_json(text: str, *needed: str, shape: type = object) -> Any:
 
 
 def stored_data_errors(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
-    """Decorate a function that only interprets stored data: every error of its data is reported as a damaged store."""
+    """Decorate a function that only interprets stored data: every error that the data causes is reported as a damaged
+    store."""
 
     @wraps(read)
     def reading(*words: _Given.args, **more: _Given.kwargs) -> _Read:

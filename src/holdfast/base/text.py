@@ -19,18 +19,20 @@ _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are not text
 
 
 def clean_text(text: object) -> str:
-    """Return text without escape sequences and control characters. No character in it affects the text next to it."""
+    """Return text without escape sequences and control characters. No character of the result affects the text next to
+    the result."""
     plain = ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
 
 
 def indent_text(text: object, indent: str = "  ") -> str:
-    """Return printable text whose later lines are indented, so that they cannot be taken for lines of ours."""
+    """Return printable text whose later lines are indented, so that they cannot be taken for lines that Holdfast
+    prints."""
     return clean_text(text).replace("\n", f"\n{indent}")
 
 
 def is_misleading(path: str) -> bool:
-    """True if a path cannot be printed unchanged, or passed to a tool that reads lines."""
+    """True if a path cannot be printed unchanged, or cannot be passed to a tool that reads lines."""
     return _MISLEADING.search(path) is not None
 
 

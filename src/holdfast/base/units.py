@@ -31,7 +31,8 @@ def parse_duration(text: object) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Return a short form for people: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h. A part that is zero is left out: 5m, 6h."""
+    """Return a short form for people: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h. A part that is zero is left out, as in 5m or
+    6h."""
     if 0.001 <= seconds < 1:
         return f"{int(seconds * 1000)}ms"
     whole = max(0, int(seconds))

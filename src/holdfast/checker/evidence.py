@@ -134,8 +134,8 @@ class Evidence:
     # -- processes -------------------------------------------------------------------------------------------------
 
     def marked_processes(self) -> dict[int, str]:
-        """Return living processes of this home's runs, as pid → run id. They are found by environment, and keepers
-        by their working directory."""
+        """Return living processes of this home's runs, as pid → run id. Agents are found by their environment, and
+        keepers by their working directory."""
         homes = {self.home, self.given_home}
         runs = os.path.join(self.home, "runs") + "/"
         prefixes = tuple(_MARK + os.fsencode(os.path.join(home, "runs")) + b"/" for home in homes)
@@ -164,8 +164,8 @@ class Evidence:
     def cgroups(self) -> Iterator[tuple[str, str]]:
         """Yield (run id, directory) of every cgroup that is named after this home, in any mounted hierarchy.
 
-        The group of a test of cgroups has the name `probe-PID` instead of a run id. The base of a trial by `doctor` has
-        such a name too.
+        A cgroup that Holdfast makes to test cgroups has the name `probe-PID` instead of a run id. The base cgroup of a
+        trial by `doctor` has a name of that form too.
         """
         name = "holdfast-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         trial = f"{name}-trial-"
@@ -208,8 +208,9 @@ def living() -> list[int]:
 
 
 def git(directory: str, *arguments: str) -> str:
-    """Return the output of a reading git command, or '' if it fails. No hooks run, nor programs that the
-    repository's own config names. git would wait for a pipe in the place of a file, so it is not started then."""
+    """Return the output of a git command that only reads, or '' if it fails. No hooks run, and no programs that the
+    repository's own config names. If a pipe is in the place of a file, git is not started, because it would wait for
+    the pipe."""
     if any(_may_block(os.path.join(directory, name)) for name in _READ_BY_GIT):
         return ""
     env = {
@@ -268,7 +269,8 @@ def list_names(folder: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a plain file, or b'' for anything else. A pipe of an agent is not waited for."""
+    """Return the content of a plain file, or b'' for anything else. A pipe that an agent made in its place does not
+    block this call."""
     try:
         with open(path, "rb", opener=_open_now) as file:
             return file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""

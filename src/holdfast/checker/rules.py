@@ -24,7 +24,7 @@ RESUME, LOST, RETRY, CRASH, RUNS = "resume", "lost", "retry", "crash", "runs"
 
 @dataclass(frozen=True, slots=True)
 class CheckedLimits:
-    """The retry budgets as configured. Each may be reached, and none may be exceeded."""
+    """The retry budgets as configured. Each budget may be reached, and none may be exceeded."""
 
     runs: int = 12
     crash: int = 3
@@ -38,7 +38,8 @@ def violations(
     """Return everything that breaks a promise, in the order of the promises.
 
     Rows, directories and processes cannot be read at the same instant. So the rules run a second time a moment later,
-    and only violations that are found twice are returned. A task that is just starting looks like a leak at most once.
+    and only violations that are found twice are returned. A task that is just starting may look like a leak, but only
+    in one of the two.
     """
     first = _run_rules(home, at_rest, witness, limits)
     if not first:
@@ -190,8 +191,8 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _ends_once(evidence: Evidence) -> Iterator[Violation]:
-    """Check that no terminal event follows a terminal event, until an operator's retry opens the task again. If
-    event numbers are missing in between, history was deleted, and the retry may be among it."""
+    """Check that no terminal event follows a terminal event, until an operator's retry opens the task again. If event
+    numbers are missing between the two, history was deleted, and the event of the retry may be deleted too."""
     ended: dict[str, str] = {}
     at: dict[str, tuple[int, int]] = {}  # the last ending: (its position among the remaining events, its number)
     for place, event in enumerate(evidence.events):
@@ -209,7 +210,7 @@ def _ends_once(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _fences_rise(evidence: Evidence) -> Iterator[Violation]:
-    """Check that claims and adoptions raise the fence, and that every other accepted write carries the newest one."""
+    """Check that claims and adoptions raise the fence, and that every other accepted write carries the newest fence."""
     newest: dict[str, int] = {}
     for event in evidence.events:
         task_id, fence = event["task_id"], event["data"].get("fence")
@@ -246,8 +247,8 @@ def _claims_are_leased(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
-    """Check that a task has one open run. During a parallel stage each member has one, and the task has none of its
-    own."""
+    """Check that a task has at most one open run. During a parallel stage each member has at most one, and the task has
+    no other run."""
     left = [run for run in evidence.runs.values() if run["state"] != "settled"]
     open_runs = Counter((run["task_id"], run["member"]) for run in left)
     for (task_id, member), count in open_runs.items():

@@ -1,6 +1,6 @@
 """Violations, and a fingerprint of everything that recovery could change.
 
-The fingerprint is the same before and after a second recovery.
+The fingerprint must be the same before and after a second recovery.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken promise: lost, leaked, twice, loops or silent."""
+    """A broken promise: work that is lost, leaked or done twice, a loop, or a silent failure."""
 
     promise: str
     rule: str

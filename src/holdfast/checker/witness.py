@@ -1,5 +1,5 @@
-"""A witness: acknowledged tasks, agents that ran and bytes that they wrote, seen from outside and compared with the
-home."""
+"""A witness: acknowledged tasks, agents that ran and bytes that they wrote. They are seen from outside and compared
+with the home."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_witness(path: str) -> Witness:
 
 
 def check_witness(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
-    """Yield violations: acknowledged tasks, agents or bytes that the home lacks or has twice."""
+    """Yield violations: acknowledged tasks, agents or bytes that are missing from the home or are there twice."""
     for task_id in witness.acknowledged:
         if task_id not in evidence.tasks:
             yield Violation("lost", "task", f"{task_id} was acknowledged, but is not in the store")

@@ -2,7 +2,7 @@
 
 One table, `SETTINGS`, holds every key with its default, its parser and its meaning. The reference page is generated
 from that table. An unknown key or a bad value is an error with its file and line, and with the key that was probably
-meant. This package reads files of settings and the environment, and writes only what `init` and `trust` record.
+meant. This package reads files of settings and the environment. It writes only for `init` and `trust`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ def web_address(value: object) -> str:
 
 
 def messenger_addresses(value: object) -> list[str]:
-    """Parse a list of addresses or of places of addresses. Error messages never quote one: all of it may be secret."""
+    """Parse a list of addresses or of places of addresses. Error messages never quote an address, because all of it may
+    be secret."""
     try:
         places = parse_words(value)
     except ValueError:
@@ -64,7 +65,7 @@ def without_address(place: str) -> str:
 def plain_address(address: str) -> str:
     """Check that a request can be sent to the address, and return the address.
 
-    Also used for addresses that were looked up in a variable or a file.
+    It also checks addresses that were looked up in a variable or a file.
     """
     from urllib.parse import urlsplit  # few commands need it, and every command pays for top-level imports
 

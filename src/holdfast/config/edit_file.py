@@ -1,7 +1,8 @@
-"""Writer of single values into a file of settings.
+"""A writer of single values into a file of settings.
 
-Every other byte of the file stays as it is. The new text is parsed before it replaces the file: it must hold the old
-values and the new one. If no such text is found, the file is not changed, and the error shows the line to add by hand.
+Every other byte of the file stays as it is. The new text is parsed before it replaces the file: it must have the old
+values and the new value. If the new value cannot be inserted like this, the file is not changed, and the error shows
+the line to add by hand.
 """
 
 from __future__ import annotations

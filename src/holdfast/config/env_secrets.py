@@ -1,6 +1,7 @@
 """Values of `env.set` that look like secrets. The store keeps only the path of the file that has the value.
 
-The value is looked up when the agent starts, so a key that was changed after the task was added has its new value.
+The value is looked up when the agent starts. If a secret was changed after the task was added, the agent gets the new
+value.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ OF_REPOSITORY = "repository:"  # prefix of the path of a file that needs trust
 def stored_environment(settings: Config, identity: Mapping[str, str]) -> dict[str, object]:
     """Return the part of the agent's environment that is stored with a task.
 
-    `identity`: the variables of the caller that name author and committer. A setting overrides them.
-    `held` maps each secret variable to the file to look its value up in.
+    `identity`: the variables of the caller that name author and committer. A setting overrides them. In the result,
+    `held` maps each secret variable to the file with its value.
     """
     values: Mapping[str, str] = settings[KEY]
     secret = [name for name, value in values.items() if secrets_in({name: value})]
@@ -45,7 +46,7 @@ def stored_environment(settings: Config, identity: Mapping[str, str]) -> dict[st
 
 
 def look_up_secrets(wanted: Mapping[str, object], home: str) -> dict[str, str]:
-    """Return the values that `held` names, if they still exist and their file is trusted.
+    """Return the values of the variables that `held` in `wanted` names, if they still exist and their file is trusted.
 
     Raise Unavailable if a value is missing from a file that has mistakes (a person may be editing the file). The task
     was valid when it was queued, so it waits until the file is fixed.

@@ -1,6 +1,6 @@
 """HOLDFAST_… variables that are not settings: Holdfast's own, foreign ones, and misspelt names of settings.
 
-They are never an error: agents inherit Holdfast's own variables, and scripts may use the prefix too.
+These variables are never an error: agents inherit Holdfast's own variables, and scripts may use the prefix too.
 """
 
 from __future__ import annotations

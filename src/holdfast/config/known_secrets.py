@@ -72,7 +72,8 @@ def register_repository_secrets(home: str) -> None:
 def register_supervisor_secrets(home: str) -> None:
     """Register the secrets that the supervisor of this home knows, before an agent's raw output is shown.
 
-    This is done once, and again if the supervisor or its settings changed: a view stays open for days.
+    The secrets are read once, and again if the supervisor or its settings changed, because a view may stay open for
+    days.
     """
     places = (os.path.join(home, "supervisor.lock"), os.path.join(home, TRUST), config.user_file_path())
     _learn_as_of(home, *map(_stamp, places))

@@ -84,9 +84,9 @@ def load(
     """Read and merge all layers. Raise ConfigError if any of them has a mistake.
 
     `flags` maps keys to given values. None means that the flag was not given. Keys of the repository's file that could
-    run commands are taken only with the trust recorded in `home`. `before` holds layers from the last read without
-    mistakes. They replace layers of files that have a mistake now. `environment` false: variables are not read.
-    `path`: the user's file, if it is not the one of this process.
+    run commands are taken only with the trust recorded in `home`. `before`: layers from the last read without mistakes.
+    They replace the layers of files that have a mistake now. `environment`: false if variables are not read. `path`:
+    the user's file, if it is another file than this process would read.
     """
     layers = read_layers(repo, flags, environment=environment, path=path)
     if before:
@@ -126,8 +126,8 @@ def find_missing_workers(config: Config) -> SettingProblem | None:
 def load_valid_values(path: str | None = None) -> Config:
     """Return the user's own settings without the values that have mistakes.
 
-    Commands that only read must not fail because of a typo in the file. `path` is the file of settings, if it is not
-    the one of this process.
+    Commands that only read must not fail because of a typo in the file. `path`: the user's file, if it is another file
+    than this process would read.
     """
     return merge_layers(read_layers(None, schedules=False, path=path))
 
@@ -151,7 +151,7 @@ def read_layers(
 
 
 def list_set_variables() -> list[str]:
-    """Return the names of the variables in the environment that set a setting."""
+    """Return the names of the environment variables that set a setting."""
     return [name for name in map(variable_name, SETTINGS) if name in os.environ]
 
 
@@ -186,7 +186,8 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
 def withhold_looser(layers: list[Layer], repo: str, home: str | None) -> list[NotApplied]:
     """Remove every value from the repository's layer that is not stricter than the user's own, unless it is trusted.
 
-    `layers` are those of `read_layers` with a repository. Workflows whose name is taken are removed in any case.
+    `layers` are those of `read_layers` with a repository. Workflows whose name the user or Holdfast already uses are
+    removed in any case.
     """
     from holdfast.base.home import home_directory
     from holdfast.config import trust, trust_rules

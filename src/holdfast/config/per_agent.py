@@ -22,7 +22,7 @@ KEYS = tuple(key for key in SETTINGS if key.startswith(_AREAS))
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One key of one agent's table, as written in a file."""
+    """One key and its value in one agent's table, as written in a file."""
 
     agent: str
     key: str  # the key of the plain setting

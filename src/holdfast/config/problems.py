@@ -114,7 +114,7 @@ class _TomlWalker:
             self.numbered.setdefault(numbered, line)
 
     def _numbered(self, path: Path) -> Path | None:
-        """Return the path with the number of the current entry, or None outside of any entry."""
+        """Return the path with the number of the current entry, or None if the path is outside of any entry."""
         if self._entry is None or path[: len(self._entry[0])] != self._entry[0]:
             return None
         return (*self._entry[1], *path[len(self._entry[0]) :])
@@ -125,7 +125,8 @@ class _TomlWalker:
         return self._skip(_BARE_KEY)
 
     def _value(self, path: Path | None) -> None:
-        """Skip a value. `path` is the key of the value. It is None inside arrays, whose entries have no names."""
+        """Skip a value. `path` is the key of the value. It is None inside arrays, because their entries have no
+        names."""
         self._skip(_SPACE)
         if self._next("["):
             numbers = count()
@@ -146,7 +147,7 @@ class _TomlWalker:
     def _string(self, path: Path | None) -> None:
         """Skip a text. For a multi-line text, also record the line of its first letter, under (…, TEXT).
 
-        Then a line number within the text can be converted to a line of the file.
+        With that line, a line number within the text can be converted to a line of the file.
         """
         line, raw = self._line_here(), self._skip(_STRING)
         numbered = None if path is None else self._numbered(path)
@@ -211,7 +212,7 @@ class SettingProblem:
 
 
 class ConfigError(UsageError):
-    """An error for settings with mistakes, none of which were applied. Its message is the first mistake."""
+    """An error for settings with mistakes. None of the settings were applied. Its message is the first mistake."""
 
     def __init__(self, problems: Sequence[SettingProblem]) -> None:
         self.problems = tuple(problems)

@@ -1,6 +1,7 @@
-"""Reader for one file of settings: its values with their lines, and all of its mistakes at once.
+"""A reader for one file of settings: its values with their lines, and all of its mistakes at once.
 
-A repository's file may come from anybody. It is read completely or not at all, and reading it never takes long.
+A repository's file may come from anybody. Such a file is read completely or not at all, and reading it never takes
+long.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Layer:
         self.problems.append(SettingProblem(self.place, self.lines.get(key), text))
 
     def add_entry_problem(self, key: str, text: str) -> None:
-        """Record a problem at the first known line of the key, its entry (such as a worker), or the list of entries."""
+        """Record a problem at the line of the key, else of its entry (such as a worker), else of the list of entries:
+        the first line that is known."""
         known = (key, key.partition(".")[0], key.partition("[")[0])
         self.add_problem(next((place for place in known if place in self.lines), key), text)
 
@@ -123,7 +125,8 @@ class Layer:
             self.add_problem(key, f"{key}: {error}")
 
     def take_written(self, key: str, value: object) -> None:
-        """Parse and store a value of a file, where a number in quotes is a mistake. A variable has only text."""
+        """Parse and store a value of a file. A number in quotes is a mistake here, but not in a variable, which has
+        only text."""
         if isinstance(value, str) and isinstance(SETTINGS[key].parse, WholeNumber):
             text = quote_wrong_value(value)
             self.add_problem(key, f"{key}: '{text}' is not a whole number but text; write the number without quotes")
@@ -143,7 +146,7 @@ class Layer:
 
 
 def user_file_path() -> str:
-    """Return $HOLDFAST_CONFIG, else the path of the file in the XDG configuration directory."""
+    """Return the path of the user's file: $HOLDFAST_CONFIG, else the file in the XDG configuration directory."""
     chosen = os.environ.get("HOLDFAST_CONFIG")
     if chosen:
         return os.path.abspath(os.path.expanduser(chosen))
@@ -284,7 +287,7 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield known keys with their values. Every other key is recorded as a problem."""
+    """Yield the known keys of a document with their values. Record every other key as a problem."""
     for name, value in document.items():
         key = f"{prefix}{name}"
         if key in SETTINGS:
@@ -299,7 +302,7 @@ def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Ite
 
 
 def _report_unknown_keys(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
-    """Record the problems of an unknown table. Each key in the table gets its own suggestion."""
+    """Record a problem for an unknown key, or one for each key of an unknown table, each with its own suggestion."""
     table = _suggest_table(key) if isinstance(value, dict | list) else None
     if table is not None:
         layer.add_problem(key, f"there is no section '{quote_wrong_value(key)}'; did you mean {table}?")

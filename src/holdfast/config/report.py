@@ -79,7 +79,7 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
 
 
 def _find_unknown_agent(layer: Layer) -> SettingProblem | None:
-    """Return the mistake of a default agent that this version does not know. `add` refuses such a task."""
+    """Return the mistake of a default agent that this version does not know. `add` refuses a task with that agent."""
     name = layer.values.get("agent")
     if not name or name in AGENTS:
         return None

@@ -1,4 +1,4 @@
-"""Rules for decisions, read from the settings: retry budgets, holds, spending caps, workers and checkpoints."""
+"""The rules for decisions, made from the settings: retry budgets, holds, spending caps, workers and checkpoints."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class ScheduleFiles:
     """Schedules, problems and layers by file.
 
-    A file with a problem keeps its earlier schedules, unless the file is in `schedules` too. That is the case if trust
-    was never given or was revoked: then the file has no schedules. The file of a repository that does not exist (such
-    as an unmounted disk) is in neither mapping, and also keeps its earlier schedules.
+    A file with a problem keeps its earlier schedules, unless the file is in `schedules` too. It is in both if trust was
+    never given or was revoked: then the file has no schedules. The file of a repository that does not exist (such as an
+    unmounted disk) is in neither mapping, and also keeps its earlier schedules.
     """
 
     schedules: Mapping[str, tuple[Schedule, ...]]

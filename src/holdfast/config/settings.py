@@ -520,7 +520,7 @@ SECTIONS = frozenset(key[:cut] for key in SETTINGS for cut in range(len(key)) if
 
 
 def variable_name(key: str) -> str:
-    """Return the environment variable of a setting: HOLDFAST_WORKSPACE_STRATEGY for workspace.strategy."""
+    """Return the name of a setting's environment variable: HOLDFAST_WORKSPACE_STRATEGY for workspace.strategy."""
     return f"HOLDFAST_{key.replace('.', '_').upper()}"
 
 

@@ -1,7 +1,7 @@
 """The trust record: which repositories may set keys that could run commands, for exactly the values that were seen.
 
 The record is a file in the home. It is keyed by the checkout's real path and holds a digest of the dangerous values
-only. So a harmless edit needs no new trust, and any change of a dangerous value does. See docs/adr/*-trust.md.
+only. So a harmless edit needs no new trust, but any change of a dangerous value needs it. See docs/adr/*-trust.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Record = dict[str, Any]
 
 
 def dangerous_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that need trust. An empty list or table runs nothing and shows nothing."""
+    """Return the values that need trust. Empty lists and tables are left out, because they run nothing and show
+    nothing."""
     return {key: value for key, value in sorted(values.items()) if SETTINGS[key].needs_trust and value}
 
 
@@ -49,9 +50,10 @@ def are_schedules_trusted(home: str, repo: str, schedules: Mapping[str, Any]) ->
 
 
 def trusted_settings(home: str, repo: str) -> dict[str, str]:
-    """Return the digests of values that are trusted although they are less strict than the user's own, by full key.
+    """Return the digests of values that are trusted although they are less strict than the user's own, as a mapping
+    from the full key.
 
-    Each key has a digest of its own: another changed value must not take this trust away.
+    Each key has a digest of its own: a change of another value must not take the trust in this key away.
     """
     settings = read_trust_records(home).get(os.path.realpath(repo), {}).get("settings")
     return settings if isinstance(settings, dict) else {}
@@ -64,7 +66,7 @@ def are_settings_trusted(home: str, repo: str, settings: Mapping[str, Any]) -> b
 
 
 def read_trust_records(home: str) -> dict[str, Record]:
-    """Return all records by path. Raise Unavailable if the file cannot be understood: then nothing is trusted."""
+    """Return all trust records by path. Raise Unavailable if the file cannot be parsed: then nothing is trusted."""
     path = os.path.join(home, NAME)
     try:
         with open(path, encoding="utf-8") as file:

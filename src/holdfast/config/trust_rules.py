@@ -1,8 +1,8 @@
 """The rule for a repository's file that is not trusted: it may only be stricter than the user's own settings.
 
-Each setting declares in the table of settings what such a file may do with it (`Setting.untrusted`): nothing, or set a
-value in one direction. Every other value is not applied: the user's own value stays, and a message says so. Values that
-could run commands or show secrets are refused before that (config/layers.py).
+Each setting declares in the table of settings what an untrusted file may do with it (`Setting.untrusted`): nothing, or
+change its value in one direction. Every other value is not applied: the user's own value stays, and a message says so.
+Values that could run commands or show secrets are refused before that (config/layers.py).
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def drop_taken_workflows(layer: Layer, users: Config) -> list[NotApplied]:
 def drop_looser(layer: Layer, users: Config, looser: list[NotApplied], trusted: Set[str]) -> None:
     """Remove the values from a repository's layer, and the workflows that have such values.
 
-    A value for all agents would also replace the user's value for one agent. It does so only if it is also stricter, or
-    trusted.
+    A value for all agents would also replace the user's value for one agent. So it is kept only if it is also stricter
+    than that value, or trusted.
     """
     dropped = {each.key for each in looser}
     layer.values = {key: value for key, value in layer.values.items() if key not in dropped}

@@ -75,7 +75,8 @@ def is_plain_command(text: str) -> bool:
 
 
 def parse_commands(value: object) -> list[str]:
-    """Parse a list of plain commands, without quotes, wildcards or anything that a shell would read as more."""
+    """Parse a list of plain commands, without quotes, wildcards or anything else that has a special meaning in a
+    shell."""
     commands = [" ".join(word.split()) for word in parse_words(value)]
     for command in commands:
         if not is_plain_command(command):
@@ -87,7 +88,8 @@ def parse_commands(value: object) -> list[str]:
 
 
 def variable_patterns(value: object) -> list[str]:
-    """Patterns of variables' names, as `words` has them. The supervisor's own variables are not passed on."""
+    """Parse a list of patterns of variables' names, as `parse_words` does. The supervisor's own variables are refused,
+    because they are not passed on."""
     patterns = parse_words(value)
     for pattern in patterns:
         if pattern.startswith(OWN_VARIABLES):
@@ -118,7 +120,7 @@ def parse_pairs(value: object) -> dict[str, str]:
 
 
 def parse_age(value: object) -> float:
-    """Parse a duration or `forever`."""
+    """Parse a duration or the word `forever`."""
     return math.inf if value == FOREVER else parse_duration(value)
 
 
@@ -188,7 +190,7 @@ def describe_parser(parse: Parser) -> str:
 
 
 def write_toml(parse: Parser, value: Any) -> str:
-    """Return the value as TOML that `parse` reads back. TOML has no None: an example is written instead."""
+    """Return the value as TOML that `parse` reads back. TOML has no None, so an example is written for it."""
     if value is None:
         value = _EXAMPLES.get(parse, "")
     if value == math.inf:
@@ -211,7 +213,8 @@ def format_toml(value: Any) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a TOML basic string. Invisible characters (controls, right-to-left marks) are escaped, so none hides."""
+    """Return a TOML basic string. Invisible characters (controls, right-to-left marks) are escaped, so that no
+    character is hidden."""
     quoted = json.dumps(word, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in quoted)
 

@@ -1,1 +1,1 @@
-"""The pure core: it decides and does no I/O. The time and random numbers are always parameters."""
+"""The pure core: its functions decide and do no I/O. The time and random numbers are always parameters."""

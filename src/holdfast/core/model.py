@@ -41,7 +41,7 @@ class Strategy(StrEnum):
 
 
 class PauseReason(StrEnum):
-    """The reason why a task waits although nothing that it depends on is missing."""
+    """The reason why a task is paused."""
 
     RATE_LIMIT = "rate_limit"
     USAGE_LIMIT = "usage_limit"
@@ -56,8 +56,8 @@ class PauseReason(StrEnum):
 
 
 class StopWhy(StrEnum):
-    """The reason why we asked a run to end. The reason is recorded before the signal is sent, so a death that we asked
-    for is never counted as a crash."""
+    """The reason why Holdfast asked a run to end. It is recorded before the signal is sent, so a death that Holdfast
+    asked for is never counted as a crash."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -79,8 +79,8 @@ _RANK = (StopWhy.DOWN, StopWhy.PAUSE, StopWhy.CANCEL)
 def outranks_stop(why: StopWhy, standing: StopWhy | None) -> bool:
     """True if a stop request replaces the present one.
 
-    An operator's request replaces every verdict of ours. A pause replaces a `down`, after which the task would continue
-    by itself. A cancel replaces every other request.
+    An operator's request replaces every verdict of ours. A pause replaces a `down`, because the task would continue by
+    itself after a `down`. A cancel replaces every other request.
     """
     if standing is None:
         return True
@@ -249,7 +249,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workspace:
-    """A ledger row: something outside the store that we made, or are about to make."""
+    """A ledger row about one workspace that Holdfast made or is about to make."""
 
     id: str
     task_id: str

@@ -82,7 +82,7 @@ class SettleFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settlement:
-    """A decision, with what else follows from the same facts."""
+    """A decision about a task, with its further effects that follow from the same facts."""
 
     decision: Decision
     following: NextStep | None = None  # the next stage
@@ -98,7 +98,8 @@ def settle(facts: SettleFacts) -> Settlement:
 
 
 def settle_member(facts: SettleFacts) -> Settlement:
-    """Return what the end of one member of a parallel stage means for others. Its task continues."""
+    """Return the effects that the end of one member of a parallel stage has on others. The task of the member
+    continues."""
     return _through(MEMBER_STEPS, facts)
 
 
@@ -140,7 +141,7 @@ def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
-    """Move a task of a workflow to its next stage, or let its stage be tried again."""
+    """Move a task of a workflow to its next stage, or have its present stage tried again."""
     decision = settlement.decision
     if not facts.spent:  # otherwise the task waits for more money, and its stage goes on then
         decision = fail_if_stage_spent(decision, facts.stage, facts.task, facts.verdict, facts.stage_spent)
@@ -163,7 +164,8 @@ def go_on_with_messages(settlement: Settlement, facts: SettleFacts) -> Settlemen
 
 
 def tell_conflict(settlement: Settlement, facts: SettleFacts) -> Settlement:
-    """Name the conflict that a rebase did not solve: the agent's report of success is not the whole truth."""
+    """Add the conflict that a rebase did not solve to the decision's reason: the agent's report of success is not the
+    whole truth."""
     decision = settlement.decision
     if decision.action is not PolicyAction.COMPLETE or not facts.conflict:
         return settlement
@@ -244,9 +246,9 @@ def rebase_delay(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def wait_behind_probe(settlement: Settlement, facts: SettleFacts) -> Settlement:
-    """Let another task be the next probe of the provider.
+    """Delay a requeued task whose provider does not answer, so that another task is the next probe of the provider.
 
-    A task that fails for a reason of its own then delays no other task.
+    So a task that fails for a reason of its own does not delay the others.
     """
     decision, hold = settlement.decision, None if facts.provider is None else facts.provider.after
     if decision.action is not PolicyAction.REQUEUE or hold is None or hold.until is None or hold.failures == 0:
@@ -266,7 +268,7 @@ def one_alert_per_provider(settlement: Settlement, facts: SettleFacts) -> Settle
 
 
 def raises_outage_alert(decision: Decision, provider: ProviderHold | None) -> bool:
-    """True if the task pauses for an outage that its provider's hold knows of."""
+    """True if the task pauses for an outage that is recorded in the hold of its provider."""
     before = None if provider is None else provider.before
     return decision.pause is PauseReason.OUTAGE and before is not None and is_outage(before)
 

@@ -42,7 +42,7 @@ class RunLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkspaceRules:
-    """The set-up of a workspace before its first agent, and the time for which a preserved one stays."""
+    """The set-up of a workspace before its first agent, and the time for which a preserved workspace stays."""
 
     setup: tuple[str, ...] = ()  # shell commands, in this order, in the workspace; a failing one is a launch error
     setup_timeout: float = 600.0  # seconds for each of them, and for each of `teardown`
@@ -102,8 +102,8 @@ T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, Container
 
 
 def non_default_fields(rules: T, default: T) -> dict[str, Any]:
-    """Return only the fields that differ from the default. Most tasks have none, and the store keeps the result for
-    each task."""
+    """Return only the fields that differ from the default. Most tasks have no such field, so the result that the store
+    keeps for each task is short."""
     if rules == default:
         return {}
     return {
@@ -114,7 +114,7 @@ def non_default_fields(rules: T, default: T) -> dict[str, Any]:
 
 
 def rules_from(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """Rebuild the rules from what `non_default_fields` returned. Lists come from JSON, and rules hold tuples."""
+    """Rebuild the rules from what `non_default_fields` returned. Lists of the stored JSON become tuples."""
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }

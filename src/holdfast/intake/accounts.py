@@ -1,7 +1,7 @@
 """Logins of agents: from the tables in the user's settings to the environment of an agent.
 
-Secrets are looked up here, when an agent starts. They go only into the environment of its process: not into the store,
-a file or a log.
+Secrets are looked up here, when an agent starts. They are put only into the environment of the agent's process, never
+into the store, a file or a log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.secrets.references import SecretMissing, look_up_secret
 
 
 class UserAccounts:
-    """The accounts in the user's settings, as they are now. Implements supervisor.context.Accounts."""
+    """The accounts in the user's current settings. Implements supervisor.ports.AgentAccounts."""
 
     def __init__(self, held: Callable[[], config.Config]) -> None:
         self._held = held
@@ -41,7 +41,7 @@ class UserAccounts:
 
 
 def account_names(settings: config.Config, agent: str) -> list[str]:
-    """Return an agent's accounts in the order of choice: the user's own login first. Some agents have none."""
+    """Return an agent's accounts in the order of choice: the user's own login first. Some agents have no accounts."""
     if agent not in CLI_AGENTS:
         return []
     return list(dict.fromkeys((DEFAULT_ACCOUNT, *settings.accounts.get(agent, {}))))
@@ -72,8 +72,8 @@ def choose_named_account(settings: config.Config, agent: str, given: str | None)
 
 
 def load_account(agent: str, name: str, table: AccountTable, environment: Mapping[str, str] = os.environ) -> Account:
-    """Return the account ready for use. Raise LaunchError if a secret cannot be looked up. Its message never contains a
-    secret."""
+    """Return the account ready for use. Raise LaunchError if a secret cannot be looked up. The message of that error
+    never contains a secret."""
     place = f"accounts.{agent}.{name}.env"
     return Account(
         name=name,

@@ -36,7 +36,8 @@ def describe_host(strategy: str, options: Mapping[str, object]) -> HostFacts:
 
 
 def _has_namespaces() -> bool:
-    """Return False only if the kernel reports it. The filters of containers are not visible here."""
+    """Return False only if the kernel reports that processes here cannot make namespaces. Filters of containers are not
+    visible to this check."""
     if _kernel_says("user/max_user_namespaces") == "0":
         return False
     return os.geteuid() == 0 or _kernel_says("kernel/unprivileged_userns_clone") != "0"
@@ -56,7 +57,7 @@ def describe_host_of(spec: TaskSpec) -> HostFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTask:
-    """The input of `add` and `run`. None: not given, so the settings decide."""
+    """The input of `add` and `run`. A field that is None was not given, so the settings decide."""
 
     prompt: str
     directory: str
@@ -129,8 +130,8 @@ def how_to_install(agent: CliAgent) -> str:
 
 
 def with_full_path(argv: Sequence[str], settings: config.Config) -> list[str]:
-    """Return the command with the full path of its program, from the PATH of the caller: the supervisor may have
-    another. A program with a slash, or in a container, stays as it is. So does a program that is not found."""
+    """Return the command with the full path of its program, from the PATH of the caller: the supervisor's PATH may be
+    another. A program with a slash, a program in a container, and a program that is not found stay as they are."""
     words = list(argv)
     if words and words[0] and "/" not in words[0] and not _is_in_container(settings):
         found = shutil.which(words[0], path=_search_path(settings))
@@ -147,7 +148,7 @@ def _is_in_container(settings: config.Config) -> bool:
 
 
 def refuse_missing_cli(name: str, options: Mapping[str, Any], settings: config.Config) -> None:
-    """Refuse an agent whose CLI is not installed here, with the command that installs it."""
+    """Refuse an agent whose CLI is not installed here. The error has the command that installs the CLI."""
     if name not in CLI_AGENTS:
         return
     from holdfast.agents.common.cli_agent import CliAgent
@@ -165,8 +166,8 @@ def refuse_missing_cli(name: str, options: Mapping[str, Any], settings: config.C
 
 
 def resolve_provider(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
-    """Return the service that answers the agent's requests. If the account has an address of its own, the service is
-    the host of that address."""
+    """Return the name of the provider that answers the agent's requests. If the account has an address of its own, the
+    provider is the host of that address."""
     from holdfast.agents.registry import AGENTS
 
     account = settings.accounts.get(agent, {}).get(options.get("account") or DEFAULT_ACCOUNT)
@@ -190,7 +191,7 @@ def with_longer_silence(agent: str, settings: config.Config) -> config.Config:
 
 
 def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
-    """Return the user's choices for a real CLI, resolved now. A choice that was not made is left out."""
+    """Return the user's choices of options for an agent's CLI, resolved now. A choice that was not made is left out."""
     from holdfast.intake.accounts import choose_named_account
 
     account = choose_named_account(settings, name, new.account)
@@ -219,8 +220,8 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
 
 
 def resolve_budget(new: NewTask, agent: str, settings: config.Config) -> tuple[BudgetRules, list[str]]:
-    """Return the spending cap of the task, and notes about limits that cannot be enforced for its agent. Such a limit
-    is refused if it was asked for, and only noted if it is a setting."""
+    """Return the spending cap of the task, and notes about limits that cannot be enforced for its agent. A limit that
+    cannot be enforced is refused if an option asked for it, and only noted if it is a setting."""
     from holdfast.agents.registry import AGENTS
 
     if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # also false for NaN

@@ -1,4 +1,4 @@
-"""The repository of a directory. Refusals are one clear line."""
+"""The repository of a directory. Each refusal is one clear line."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ _commits_seen: dict[str, str] = {}  # top level → a commit that HEAD was, and 
 
 
 def _split_commit(lines: str) -> tuple[str, str]:
-    """Return the path and the commit that may follow."""
+    """Return the path in git's output and the commit, if one follows."""
     path, _, last = lines.rpartition("\n")
     return (path, last) if path and refs.is_commit_id(last) else (lines, "")
 
 
 def locate_fast(top: str) -> tuple[str, str]:
-    """Return the result of `locate`, without git in the simple case: a supervisor must not wait for git."""
+    """Return the same as `locate_repository`, without git in the simple case: a supervisor must not wait for git."""
     common = os.path.join(top, ".git")
     if os.path.isfile(os.path.join(common, "HEAD")) and os.path.isdir(os.path.join(common, "objects")):
         real = os.path.realpath(top), os.path.realpath(common)
@@ -128,8 +128,8 @@ def count_uncommitted(top: str) -> int:
 
 
 def head_of(repo: Repo) -> str:
-    """Return the current branch's name, read without git, or HEAD if there is none. Both are resolved when the task
-    starts."""
+    """Return the current branch's name, read without git, or HEAD if there is none. Either of them is resolved to a
+    commit when the task starts."""
     return head_at(repo.path)
 
 
@@ -140,8 +140,8 @@ def head_at(path: str) -> str:
 
 
 def check_base(top: str, directory: str, base: str) -> str:
-    """Return a base that was named in `directory`, as the checkout in `top` knows it. `HEAD` in an agent's workspace is
-    not the user's."""
+    """Return a base that was named in `directory`, in a form that means the same in the checkout `top`. `HEAD` in an
+    agent's workspace is another commit than the user's HEAD."""
     if is_text(base):
         if (
             not _is_within(directory, top)
@@ -159,8 +159,8 @@ def resolve_commit(top: str, name: str) -> str | None:
 
 
 def repo_of_workspace(home: str, directory: str) -> str | None:
-    """Return the id of the repository behind the workspace of ours that contains `directory`. None: `directory` is not
-    in one."""
+    """Return the id of the repository behind the workspace that contains `directory`. None: `directory` is not in a
+    workspace of this home."""
     root, place = os.path.realpath(os.path.join(home, "workspaces")), os.path.realpath(directory)
     within = os.path.relpath(place, root).split(os.sep)
     return within[0] if len(within) > 1 and within[0] not in ("..", ".trash") else None

@@ -44,7 +44,8 @@ class ResolvedTask:
     notes: Sequence[str]  # for the person who adds the task
 
     def add(self, tx: Any, needs: Sequence[str] | None = None, *, by: str = "") -> Task:
-        """Record the task in the transaction `tx`. `needs` replaces the tasks that it waits for. `by` queues it."""
+        """Record the task in the transaction `tx`. `needs` replaces the tasks that it waits for. `by` is the one who
+        adds it."""
         repo = tx.workspaces.register_repo(self.checkout, self.git_directory, clock.now())
         spec = replace(self.spec, repo_id=repo.id, needs=self.spec.needs if needs is None else tuple(needs))
         task: Task = tx.tasks.add(spec, clock.now(), by)
@@ -61,9 +62,9 @@ def resolve_task(
 ) -> ResolvedTask:
     """Check `new` and look up its settings. Raise HoldfastError with the reason if it cannot become a task.
 
-    `place`: the repository's checkout and git directory. `head` and `commits`: the base and the commits of names that
-    are known already, so that git is not called. `before`: layers of settings as config.load takes them. A task that a
-    process inside a run adds can do no more than the run's own task.
+    `place`: the repository's checkout and git directory. `head`: the base, if it is known already. `commits`: commits
+    of names that were looked up already. Git is not called for either. `before`: layers of settings as config.load
+    takes them. A task that a process inside a run adds can do no more than the run's own task.
     """
     if new.prompt.strip() or not new.workflow:  # some workflows need none
         check_prompt(new.prompt)
@@ -220,15 +221,16 @@ def _container_rules(settings: config.Config) -> ContainerRules:
 
 
 def _startup_timeout(new: NewTask, settings: config.Config) -> float:
-    """Return the start-up timeout. A task without `stuck_after` has none either, because its silence should not matter
-    from the start."""
+    """Return the start-up timeout. A task without `stuck_after` has no start-up timeout either: no silence of its agent
+    should matter, not even at the start."""
     if new.startup_timeout is not None:
         return new.startup_timeout
     return math.inf if new.stuck_after == math.inf else float(settings["health.startup_timeout"])
 
 
 def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Refuse what no process can be started with. An error now is better than one when the supervisor tries."""
+    """Refuse arguments and variables with which no process can be started. Otherwise the error would come only when the
+    supervisor starts the agent."""
     if argv and not argv[0]:
         raise UsageError("The command's first word is empty: say which program to run.")
     if any("\0" in word for word in argv):

@@ -33,7 +33,7 @@ def resolve_scheduled_task(
     before: Mapping[str, Layer] | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> ResolvedTask:
-    """Resolve the task of one occurrence. Raise HoldfastError with the reason if it cannot become a task.
+    """Resolve the task of one occurrence. Raise HoldfastError with the reason if the occurrence cannot become a task.
 
     `before`: the last valid state of files that have a mistake now. `commits`: commits of names that were looked up
     already, so that git is not called.

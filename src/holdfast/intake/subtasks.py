@@ -1,7 +1,7 @@
 """Tasks that a process inside a run adds: such a task can do no more than the run's own task.
 
-The environment of the process does not count as a layer of settings, because an agent can set any variable. What would
-loosen a rule is refused. Limits, budgets and timeouts are capped at those of the run's own task.
+The environment of the process does not count as a layer of settings, because an agent can set any variable. An option
+that would loosen a rule is refused. Limits, budgets and timeouts are capped at those of the run's own task.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NEED_TRUST = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnTask:
-    """The task that a process inside a run works for, and what its present run may do."""
+    """The task that a process inside a run works for, and the permissions of its present run."""
 
     spec: TaskSpec
     options: Mapping[str, object]  # of the run's own agent, which may be a member of a parallel stage
@@ -48,7 +48,8 @@ class OwnTask:
 
     @property
     def is_confined(self) -> bool:
-        """True if the agent's permission is below `full`. A plain command has no permission: it does what it wants."""
+        """True if the agent's permission is below `full`. A plain command as agent has no permission setting, so it can
+        do everything."""
         return self.options.get("permission") in _PERMISSIONS[:2]
 
     def refuse(self, what: str) -> Refused:
@@ -82,7 +83,8 @@ def _read_rows(tx: Transaction, task_id: str) -> tuple[Task, Sequence[Run], Repo
 
 
 def trusted_settings_path(home: str) -> str:
-    """Return the user's file of settings as the supervisor reads it. Variables of this process do not count."""
+    """Return the user's file of settings as the supervisor reads it. Variables of this process are not used to find the
+    path."""
     recorded = read_surroundings(home).settings
     return recorded or os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "holdfast", "config.toml")
 
@@ -99,7 +101,8 @@ def note_variables(own: OwnTask) -> list[str]:
 
 
 def refuse_options(own: OwnTask, new: NewTask) -> None:
-    """Raise Refused for an option that only a person may give, unless the own agent may do everything anyway."""
+    """Raise Refused for an option that only a person may give, unless the agent of the own task may do everything
+    anyway."""
     for name, option in _NEED_TRUST if own.is_confined else ():
         given = getattr(new, name)
         if given is not None and given not in ((), []) and given != own.options.get(name):
@@ -164,7 +167,8 @@ def cap_spec(own: OwnTask, spec: TaskSpec, new: NewTask, settings: config.Config
 def _map_agents(
     spec: TaskSpec, longest: float, adjust: Callable[[str, Mapping[str, object]], dict[str, object]]
 ) -> dict[str, Any]:
-    """Return the fields of `spec` that hold options of agents, each adjusted. No stage runs longer than `longest`."""
+    """Return the fields of `spec` that hold options of agents, each adjusted. The timeout of each stage is capped at
+    `longest`."""
 
     def of_stage(stage: Stage) -> Stage:
         members = tuple(
@@ -200,7 +204,8 @@ def _cap_options(own: OwnTask, agent: str, options: Mapping[str, object], settin
 def _cap_health(own: HealthRules, asked: HealthRules, new: NewTask, settings: config.Config) -> HealthRules:
     """Return the rules with no option above both the own task's rule and the settings.
 
-    The settings of the new task's agent may be larger than those of the own one: some CLIs are silent for longer.
+    The settings of the new task's agent may be larger than the own task's rules, because some CLIs are silent for
+    longer.
     """
     found = asked
     if new.stuck_after is not None:
@@ -227,12 +232,13 @@ def _cap_limits(own: RunLimits, asked: RunLimits) -> RunLimits:
 
 
 def _least(own: Any, asked: Any) -> Any:
-    """Return the smaller limit. None is no limit."""
+    """Return the smaller limit. None means no limit."""
     return asked if own is None else own if asked is None else min(own, asked)
 
 
 def _cap_budget(own: BudgetRules, spec: TaskSpec) -> BudgetRules:
-    """Return the budget, at most the own task's. An agent that does not report its use has none."""
+    """Return the budget of the new task, at most the own task's. A task whose agent does not report its usage has no
+    budget."""
     from holdfast.agents.registry import AGENTS
 
     agents = {spec.agent, *(stage.agent for stage in spec.stages)}
@@ -245,5 +251,6 @@ def _cap_budget(own: BudgetRules, spec: TaskSpec) -> BudgetRules:
 
 
 def _labels_with_budget(own: OwnTask, settings: config.Config) -> dict[str, str]:
-    """Return the own task's labels that share a budget: a task without them would be outside of it."""
+    """Return the own task's labels that share a budget: a subtask without these labels would be outside of the
+    budget."""
     return {key: value for key, value in own.spec.labels.items() if f"{key}={value}" in settings.label_budgets}

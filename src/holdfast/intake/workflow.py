@@ -152,7 +152,7 @@ def _gate_notes(draft: WorkflowDraft, new: NewTask, settings: config.Config) -> 
 
 
 def resolve_stages(draft: WorkflowDraft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:
-    """Return the resolved stages. `only`: just the one with this number."""
+    """Return the resolved stages. `only`: resolve just the stage with this number."""
     wanted = draft.stages if only is None else draft.stages[only : only + 1]
     return tuple(_stage(draft, stage, new, settings) for stage in wanted)
 
@@ -217,7 +217,8 @@ def resolve_range(
 
 
 def _refuse_impossible(strategy: str, crew: ResolvedAgents) -> None:
-    """Refuse a stage that would fail only after all the work before it."""
+    """Refuse a workflow with a stage that cannot succeed, because the stage would fail only after all the work before
+    it."""
     for stage in crew.stages:
         if strategy == "container" and stage.members and not stage.apart:
             raise UsageError(
@@ -232,7 +233,8 @@ def _refuse_impossible(strategy: str, crew: ResolvedAgents) -> None:
 
 
 def known_workflows(settings: config.Config) -> dict[str, WorkflowDraft]:
-    """Return the workflows by name. The user's replace the built-in ones. A repository's have names of their own."""
+    """Return the workflows by name. Workflows of the user replace built-in workflows. Workflows of a repository have
+    names that no other workflow has."""
     from holdfast.config.tables.builtin_workflows import BUILT_IN
 
     return {**BUILT_IN, **settings.workflows}
@@ -298,7 +300,7 @@ def _stage(draft: WorkflowDraft, stage: StageDraft, new: NewTask, settings: conf
 
 
 def _budget(place: str, stage: StageDraft, agent: str) -> SpendingCap:
-    """Return the budget of a stage. Raise UsageError if its agent does not report what it uses."""
+    """Return the budget of a stage. Raise UsageError if the agent of the stage does not report its usage."""
     from holdfast.agents.registry import AGENTS
 
     tells = AGENTS[agent].capabilities
@@ -329,8 +331,8 @@ def _member(place: str, stage: StageDraft, number: int, new: NewTask, settings: 
 
 
 def _merge_choices(own: AgentChoice, general: AgentChoice) -> AgentChoice:
-    """Combine a member's choice with its stage's. Another agent takes none of the options that were chosen for the
-    stage's agent."""
+    """Combine a member's choice of agent with the choice of its stage. A member with another agent gets none of the
+    options of the stage's agent."""
     if own.is_own and (not own.agent or own.agent != general.agent):
         return replace(own, permission=own.permission or general.permission)
     return replace(
@@ -345,7 +347,8 @@ def _merge_choices(own: AgentChoice, general: AgentChoice) -> AgentChoice:
 
 
 def _agent(place: str, chosen: AgentChoice, new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any], str]:
-    """Return the agent of a stage: its own, else the task's, by the same rules as for a task without a workflow."""
+    """Return the agent of a stage: the stage's own agent, else the task's, by the same rules as for a task without a
+    workflow."""
     tasks = new.agent or ("command" if new.command else "scripted" if new.scenario is not None else settings["agent"])
     asked = replace(
         new,

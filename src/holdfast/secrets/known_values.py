@@ -1,7 +1,7 @@
 """Known values of secrets in a text: whole, cut off, or encoded.
 
-The work does not grow with the number of values: a text is first compared with the pieces of all values by a set.
-Then only those values are searched of which a piece was found. Every step is linear, whatever an agent writes.
+The work does not grow with the number of values: a set of pieces of all values shows first which pieces occur in the
+text. Then only values with such a piece are searched. Every step is linear, whatever an agent writes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Found = tuple[int, int, str]  # a span and the replacement
 
 
 class KnownValues:
-    """The values that are searched, each with its replacement."""
+    """The values that are searched for, each with its replacement."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._forms: list[tuple[str, str]] = []  # small letters → the replacement; the longest first
@@ -50,7 +50,8 @@ class KnownValues:
                 self._codes.append((code, word))
 
     def find_in(self, text: str, small: str) -> Iterator[Found]:
-        """Yield the spans of values: whole, or cut off at either end or border. `small`: the text in small letters."""
+        """Yield the spans of values: whole values, and values that are cut off at either end of the text or at a border
+        inside it. `small`: the text in small letters."""
         near = _near(small, self._by_piece)
         if not near:
             return
@@ -123,7 +124,7 @@ def _blank(text: str, found: Iterable[Found]) -> str:
 class Automaton:
     """The automaton of Aho and Corasick: after each letter it knows the longest beginning of a value that ends there.
 
-    Agents choose how often the beginnings occur, so a text is read once for all values.
+    A text is read only once for all values, because an agent's output may have any number of such beginnings.
     """
 
     def __init__(self, forms: Iterable[tuple[str, str]]) -> None:
@@ -168,8 +169,8 @@ class Automaton:
 
 
 def _is_a_word(part: str) -> bool:
-    """True for a part like `password` of password123 or `postgres` of an address: other texts have it too, and it is
-    not secret."""
+    """True if a part of a value looks like an ordinary word, like `password` in password123 or `postgres` in an
+    address. Such a word also occurs in other texts and is not secret."""
     return len(part) < SHORTEST_WORD and part in (part.lower(), part.upper()) and not any(map(str.isdigit, part))
 
 
@@ -192,7 +193,7 @@ def ways_of_writing(value: str) -> tuple[list[str], list[str]]:
 
 
 def _in_base64(value: bytes) -> Iterator[str]:
-    """Yield the base64 forms, without the letters that depend on the text before and after the value."""
+    """Yield the base64 forms, of a value, without the letters that depend on the text before and after the value."""
     from base64 import b64encode
 
     for before in range(3):

@@ -1,9 +1,9 @@
 """The patterns of secrets that are known by their form: keys of the usual providers, tokens, key blocks, logins in
 addresses.
 
-Pure. A pattern is tried only where one of its anchors is. A search for a few letters costs next to nothing, and
-nearly no text has an anchor. Patterns never match across a quotation mark, so a redacted line of JSON stays valid.
-No pattern has possessive quantifiers or atomic groups: `re` of Python 3.11.0 to 3.11.4 matches them wrongly.
+Pure. A pattern is tried only where one of its anchors (a few fixed letters) is. A search for anchors costs next to
+nothing, and nearly no text has one. Patterns never match across a quotation mark, so a redacted line of JSON stays
+valid. No pattern has possessive quantifiers or atomic groups: `re` of Python 3.11.0 to 3.11.4 matches them wrongly.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def find_shapes(text: str) -> Iterator[tuple[int, int, str]]:
 def find_web_tokens(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of JWTs.
 
-    The pattern starts at the start of a word, so that every letter is examined once: agents choose how many there are.
+    The pattern starts at the start of a word, so that every letter is examined once, however long an agent's output is.
     """
     for match in compile_pattern(_JWT).finditer(text):
         start = text.find("eyJ", match.start())
@@ -199,7 +199,7 @@ def find_blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def find_block_end(text: str, start: int = 0) -> int:
-    """Return the end of the text that can belong to a block. An escaped character of JSON stays whole."""
+    """Return the end of the text that can belong to a block. The end is never inside an escaped character of JSON."""
     stop = compile_pattern(_ENDS_BLOCK).search(text, start)
     end = len(text) if stop is None else stop.start()
     backslashes = end - start - len(text[start:end].rstrip("\\"))
@@ -208,6 +208,6 @@ def find_block_end(text: str, start: int = 0) -> int:
 
 @cache
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile a pattern when it is needed. Most commands need none, and compiling all takes longer than the start of a
-    command."""
+    """Compile a pattern when it is needed. Most commands need no pattern, and compiling all patterns takes longer than
+    the start of a command."""
     return re.compile(text)

@@ -1,10 +1,10 @@
 """The redaction of secrets: text of agents and tools passes through here before it is stored or shown.
 
-A secret is known by its value or by its form. Known values are those that this process gave to agents, or has in its
-own environment. Known forms are in secrets/patterns.py.
+A secret is known by its value or by its form. Known values are the secrets that this process gave to agents, or has in
+its own environment. Known forms are in secrets/patterns.py.
 
 A value is found whole, cut off at either end of a text, in capitals, escaped, in base64, base32 and hexadecimal, and
-with invisible characters inside: a reader of the cleaned text would see it. docs/security.md lists what is not found.
+with invisible characters inside. The cleaned text would show it without them. docs/security.md lists what is not found.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ class Redactor:
         return _replace_spans(text, found) if found else text
 
     def _find(self, text: str) -> Iterator[Found]:
-        """Yield the spans of secrets, and their replacements. Names of values come before those of forms."""
+        """Yield the spans of secrets, and their replacements. Spans of known values come before spans of known
+        forms."""
         if "PRIVATE KEY" in text:
             yield from ((*span, replacement_for(PRIVATE_KEY)) for span in find_blocks(text))
         if self._values:
@@ -169,7 +170,7 @@ class Redactor:
 
 
 def _replace_spans(text: str, found: list[Found]) -> str:
-    """Replace the spans. Spans that overlap become one, with the word of the span that was found first."""
+    """Replace each span by its word. Spans that overlap become one, with the word of the span that was found first."""
     kept: list[str] = []
     done = 0
     spans = sorted((start, end, number) for number, (start, end, _word) in enumerate(found))
@@ -227,12 +228,13 @@ def redact_text(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _short(text: str) -> str:
-    """Return the cached result: the same reason is in the task, the run, the event and its message."""
+    """Return a short text without secrets. Results are cached, because the same reason is in the task, the run, the
+    event and its message."""
     return _redactor.redact(text)
 
 
 def redact_values(value: Any) -> Any:
-    """Redact every text in a value that will become JSON. Keys are our own names and stay."""
+    """Redact every text in a value that will become JSON. Keys are Holdfast's own names and are not changed."""
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, Mapping):
@@ -243,13 +245,13 @@ def redact_values(value: Any) -> Any:
 
 
 def _is_open(text: str) -> bool:
-    """True if a key's block begins here and its end is missing."""
+    """True if the block of a private key begins in the text and its end is missing."""
     opening = compile_pattern(OPENS_BLOCK).match(text)
     return opening is not None and find_block_end(text, opening.end()) == len(text)
 
 
 def _end_of_word(text: str, end: int) -> int:
-    """Return the place behind the last space. A space inside an escape sequence does not end a word."""
+    """Return the place after the last space before `end`. A space inside an escape sequence does not end a word."""
     cut = 0
     for _sequence in range(_MOST_SEQUENCES):
         cut = max(text.rfind(space, 0, end) for space in " \n\t") + 1
@@ -262,15 +264,15 @@ def _end_of_word(text: str, end: int) -> int:
 
 
 class RedactedStream:
-    """The redaction of a text that arrives in pieces. A secret that spans two pieces is found, and so is a block of
-    many lines."""
+    """A redactor for a text that arrives in pieces. A secret that spans two pieces is found, and so is a block of many
+    lines."""
 
     def __init__(self) -> None:
         self._held = ""
         self._in_block = False
 
     def add(self, piece: str) -> str:
-        """Return the text that may be shown by now. A word whose end is missing is held back."""
+        """Add a piece and return the text that may be shown by now. A word whose end is missing is held back."""
         text = self._held + piece
         cut = _end_of_word(text, len(text))
         begun = text.rfind("-----BEGIN ")
@@ -285,7 +287,7 @@ class RedactedStream:
         return redact_text(held)
 
     def line(self, line: str) -> str:
-        """Redact one whole line of a text. All lines inside a key's block are redacted."""
+        """Redact one whole line of a text. All lines inside the block of a private key are redacted."""
         if self._in_block:
             closing = compile_pattern(CLOSES_BLOCK).search(line)
             if closing is None and find_block_end(line) == len(line):

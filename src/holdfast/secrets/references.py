@@ -12,7 +12,7 @@ REFERENCE_PREFIXES = ("env:", "file:")
 
 
 class SecretMissing(Exception):
-    """A secret that cannot be looked up. The text names what is missing, never a secret."""
+    """An error for a secret that cannot be looked up. The text names the missing variable or file, never a secret."""
 
 
 def look_up_secret(value: str, environment: Mapping[str, str] = os.environ) -> str:

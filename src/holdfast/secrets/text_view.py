@@ -1,4 +1,5 @@
-"""Views of a text: the text with invisible characters taken out or escapes decoded, and the way back to its places.
+"""Views of a text: the text with invisible characters taken out or escapes decoded, and the place in the text from
+which each character came.
 
 A secret is searched in every view, and replaced in the text itself. So a secret with a colour, a NUL or a character
 without width inside is found, and a cleaned text never shows a secret that the raw text hid. Every view takes one pass.
@@ -73,14 +74,14 @@ def _replace_matches(text: str, matches: Iterable[Match[str]], decode: Callable[
 
 
 def without_invisible(text: str) -> TextView | None:
-    """Return the text as `clean_text` shows it. None: it has nothing invisible."""
+    """Return the text as `clean_text` shows it. None: the text has no invisible characters."""
     if compile_pattern(_INVISIBLE).search(text) is None:
         return None
     return _replace_matches(text, ESCAPES.finditer(text), lambda match: "")
 
 
 def without_escapes(text: str) -> TextView | None:
-    """Return the text with its escapes decoded. None: it has none."""
+    """Return the text with its escapes decoded. None: the text has no escapes."""
     if "\\" not in text and "%" not in text and "&" not in text:
         return None
     return _replace_matches(text, compile_pattern(_ESCAPED).finditer(text), _decode)
@@ -114,13 +115,14 @@ def decode_dump(text: str) -> TextView | None:
 
 
 def end_of_dump_line(text: str, at: int) -> int:
-    """Return the end of the line: its last column shows the same bytes as text."""
+    """Return the end of the line around `at`. The whole line counts, because its last column shows the same bytes as
+    text."""
     rest = compile_pattern('[^"\n]*').match(text, at)
     return at if rest is None else rest.end()
 
 
 def lower_letters(text: str) -> str:
-    """Return the text in small letters, and never longer or shorter than it was."""
+    """Return the text in small letters, with the same length."""
     small = text.lower()
     if len(small) == len(text):
         return small

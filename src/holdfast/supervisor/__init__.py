@@ -1,2 +1,2 @@
-"""The supervisor: observes, asks the core for decisions, applies them. All durable state is in the store, none in
-memory."""
+"""The supervisor process: it observes, asks the core for decisions, and applies them. All durable state is in the
+store, none in memory."""

@@ -51,7 +51,7 @@ def no_disk_is_known(_path: str) -> int | None:
 
 
 class WakeUp:
-    """Wakes one waiter. Two rings before the waiter looks count as one."""
+    """A bell that wakes one waiter. Two rings before the waiter looks count as one."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -72,7 +72,7 @@ class WakeUp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ports:
-    """The adapters that wiring picked. They are fixed for the life of a supervisor."""
+    """The adapters that the wiring picked. The adapters are fixed for the life of a supervisor."""
 
     processes: Processes
     strategy_of: Callable[[TaskSpec], WorkspaceStrategy]
@@ -103,7 +103,7 @@ class Ports:
 
 @dataclass(kw_only=True, slots=True)
 class Services:
-    """The services that other services call. The daemon puts the real ones here."""
+    """The services that other services call. Each is a null object until the daemon sets the real service."""
 
     health: HealthPort = field(default_factory=NoHealthWatch)
     checkpoints: CheckpointPort = field(default_factory=NoCheckpoints)

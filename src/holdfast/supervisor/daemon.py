@@ -1,4 +1,5 @@
-"""The supervisor itself: adopts what lives, then ticks a list of services whenever something may have changed."""
+"""The supervisor's main loop: it adopts the runs that still live, then ticks a list of services whenever something may
+have changed."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class StopMode(StrEnum):
 
 
 class Supervisor:
-    """The daemon. wiring/supervisor.py makes it, with the home's lock held and the host registered."""
+    """The daemon. wiring/supervisor.py makes it when the home's lock is held and the host is registered."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -114,7 +115,7 @@ class Supervisor:
         self.lease_lost = False
 
     async def run(self) -> None:
-        """Adopt what lives, then serve until the supervisor is asked to stop."""
+        """Adopt the runs that still live, then tick the services until the supervisor is asked to stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -134,7 +135,7 @@ class Supervisor:
             await self._close()
 
     async def _close(self) -> None:
-        """End every task of ours, however the supervisor came to its end. Agents stay with their keepers."""
+        """End all asyncio tasks of the supervisor, however it stopped. Living agents stay with their keepers."""
         try:
             await cancel_all([*self._background, *(task for service in self._services for task in service.tasks)])
         finally:
@@ -193,12 +194,13 @@ class Supervisor:
         return max(0.0, limit - (now - self._idle_since))
 
     def _count_unfinished(self, tx: Transaction) -> int:
-        """Count what keeps an idle supervisor running. A task that waits for an operator does not."""
+        """Count the work that keeps an idle supervisor running. A task that waits for an operator is not counted."""
         count = tx.tasks.unfinished_count(find_operator_blocks(self._context, tx))
         return count + sum(service.owed(tx) for service in self._services)
 
     async def _take_over(self, request: Request) -> None:
-        """Take over the settings of an `up` that found us running, and answer with the values before and after."""
+        """Take over the settings of an `up` that found this supervisor running, and answer with the values before and
+        after."""
         if self._stop is not None or self._requests.down is not None:
             await self._requests.record(request, RequestAnswer(RequestResult.STOPPING))
             return
@@ -218,8 +220,8 @@ class Supervisor:
         self._context.ports.source.adopt(new)
 
     async def _close_if_idle(self) -> bool:
-        """Sign off in the transaction that finds nothing left to do. A task that was added before this transaction
-        keeps us running."""
+        """Sign the supervisor off in the transaction that finds nothing left to do. A task that was added before this
+        transaction keeps it running."""
 
         def close(tx: Transaction) -> bool:
             if self._count_unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.deliveries.waiting():
@@ -245,8 +247,8 @@ class Supervisor:
         self._context.bell.ring()
 
     def _on_signal(self) -> None:
-        """Stop gracefully at the first signal, fast at the second, and at once at the third: then agents stay with
-        their keepers."""
+        """Stop gracefully at the first signal, fast at the second, and at once at the third. At the third signal,
+        agents are left to their keepers."""
         self._signals += 1
         if self._signals > PATIENT_SIGNALS:
             os._exit(1)  # like a crash, which the next start handles
@@ -258,7 +260,7 @@ class Supervisor:
         self._context.bell.ring()
 
     def _on_hangup(self) -> None:
-        """Read the settings again on SIGHUP. But if our terminal is gone, that SIGHUP came from its closing: then
+        """Read the settings again on SIGHUP. If the supervisor's terminal is gone, its closing sent the SIGHUP: then
         stop."""
         if self._goes_with_terminal and not has_terminal():
             self._on_signal()
@@ -266,9 +268,9 @@ class Supervisor:
             self._reloading.ask()
 
     def on_lease_lost(self) -> None:
-        """Stop at once, because the lease was lost. Nothing is written.
+        """Stop the supervisor at once, because its lease was lost. Nothing is written.
 
-        Either another incarnation owns our tasks and their agents, or none does, and our agents end with us.
+        If another supervisor owns our tasks, it owns their agents too. Otherwise our agents are ended before we leave.
         """
         if self._closed:
             return  # we have signed off ourselves
@@ -294,8 +296,7 @@ class Supervisor:
             await self._sign_off()
 
     async def _is_replaced(self) -> bool:
-        """True if another supervisor has the home and adopts what lives there. If that is not known, keepers end their
-        agents."""
+        """True if another supervisor has the home and adopts the runs that live there. False: the agents are ended."""
         try:
             await self._context.writer.write(lambda tx: tx.hosts.require_active(self._context.host_id))
         except HoldfastError:
@@ -303,8 +304,8 @@ class Supervisor:
         return False
 
     async def _wait_for_attempts(self) -> None:
-        """Wait until all attempts are settled. Tasks that are no longer ours cannot be settled: their keepers have the
-        stop already."""
+        """Wait until all attempts are settled. After a lost lease, wait only briefly: tasks that are no longer ours
+        cannot be settled, and their keepers have the stop already."""
         if not self.lease_lost:
             await self._attempts.wait_all()
             return
@@ -323,8 +324,8 @@ class Supervisor:
         self._cleanup.cancel()
 
     async def _send_last_deliveries(self) -> None:
-        """Send the last deliveries: the end of the last agents may have raised an alert. The rest waits for the next
-        supervisor."""
+        """Send the last deliveries, because the end of the last agents may have raised an alert. A delivery that is not
+        sent waits for the next supervisor."""
         if self._stop is StopMode.GRACEFUL:
             self._notifying.is_last = True
             with contextlib.suppress(Unavailable):
@@ -333,7 +334,7 @@ class Supervisor:
             await self._notifying.finish(DELIVERY_PATIENCE)
 
     async def _handle_requests_while_stopping(self) -> None:
-        """Carry out cancels and a more urgent `down` while agents have their grace."""
+        """Carry out cancels and a more urgent `down` while agents have their grace period to end."""
         while True:
             await self._requests.tick()
             down = self._requests.down
@@ -344,8 +345,8 @@ class Supervisor:
             await self._context.bell.wait(1.0)
 
     async def _sign_off(self) -> None:
-        """Answer the `down` requests and sign off. If the store cannot be written, our missing heartbeat shows the
-        same."""
+        """Answer the `down` requests and sign the supervisor off. If the store cannot be written, the missing heartbeat
+        shows that the supervisor is gone."""
         try:
             for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
                 if request.kind == "down":
@@ -359,7 +360,7 @@ class Supervisor:
 
 
 async def _run_forever(duty: Callable[[], Awaitable[None]]) -> None:
-    """Run a background duty again and again. It may fail, but must not end in silence."""
+    """Run a background duty again and again. A failure is logged, and the duty is run again."""
     while True:
         try:
             await duty()

@@ -37,7 +37,7 @@ class HomeLock:
         self._fd = fd
 
     def is_held(self) -> bool:
-        """True if the lock file at our path is still the one that we hold.
+        """True if the file at the lock's path is still the file that this process has locked.
 
         The file may have been removed, with or without the home. Then a second supervisor could start.
         """

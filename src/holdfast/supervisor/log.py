@@ -1,6 +1,6 @@
-"""The supervisor's own output: lines, its narration of events, and the log file of a supervisor in the background.
+"""The supervisor's own output: single lines, a line per event, and the log file of a supervisor in the background.
 
-This output is the last resort when the store cannot be written. It must never be the reason that something ends. A log
+This output is the last resort when the store cannot be written. A failure of this output must never end anything. A log
 file that is too long is renamed, and three old ones are kept.
 """
 
@@ -42,8 +42,8 @@ def log_debug(words: Callable[[], str]) -> None:
 
 
 def log_error(words: str, error: Exception) -> None:
-    """Print one line if the machine refused (a full disk, for example). If it is a defect of ours, print all
-    details."""
+    """Print one line if the machine caused the error (a full disk, for example). If the error is a defect of Holdfast,
+    print all details."""
     refused = isinstance(error, OSError | HoldfastError) or is_out_of_memory(error)
     details = "" if refused else "\n" + "".join(traceback.format_exception(error))
     log_line(f"holdfast: {words}{str(error) or type(error).__name__}{details}")
@@ -54,11 +54,11 @@ KEPT = 3
 
 
 def rotate_log(home: str, limit: int) -> bool:
-    """Rotate the log, but only if our standard error is that very file. A file that a service manager or a user
-    redirected to is theirs.
+    """Rotate the log, but only if this process writes its standard error to that file. A file that a service manager or
+    a user redirected to is theirs.
 
-    The file is renamed and a new one opened in its place. If we are killed in between, the next start opens the new
-    one. Nothing that was written is lost, and nothing is copied.
+    The file is renamed and a new one opened in its place. If the process is killed in between, the next start opens the
+    new one. Nothing that was written is lost, and nothing is copied.
     """
     path = os.path.join(home, NAME)
     try:
@@ -102,8 +102,8 @@ _QUIET = frozenset({"run.ended", "run.stopping", "workspace.gone"})
 class EventLogWriter:
     """Prints events line by line for people who watch the supervisor's own output.
 
-    It reads events from the store like any other follower. But it need not poll, because the writer rings for it. A
-    wake costs a third of a millisecond: four polls a second were a third of an idle supervisor's CPU time.
+    It reads events from the store like any other follower. It need not poll, because the store's writer rings a bell
+    after each event. Four polls a second took a third of an idle supervisor's CPU time.
     """
 
     def __init__(self, store: Store, news: WakeUp) -> None:

@@ -35,19 +35,19 @@ from holdfast.workspaces.port import CommandRunner
 
 
 class Timekeeper(Protocol):
-    """Measures ages in elapsed time, whatever the wall clock was set to."""
+    """The port that measures ages in elapsed time, whatever the wall clock was set to."""
 
     def wall_time_ago(self, age: float, now: Instant) -> float:
         """Return the wall time before which everything is older than `age`."""
         ...
 
     def shown(self, since: float, now: Instant) -> float:
-        """Return what the clock would show if it had not been set forward since it showed `since`."""
+        """Return the wall time that the clock would show now if it had not been set forward since it showed `since`."""
         ...
 
 
 class WallClockOnly:
-    """Ages by the wall clock alone, where jumps are not recorded."""
+    """A measure of ages by the wall clock alone, for places where jumps are not recorded."""
 
     def wall_time_ago(self, age: float, now: Instant) -> float:
         return now.wall - age
@@ -58,7 +58,7 @@ class WallClockOnly:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReloadedSettings:
-    """The settings that a running supervisor can take over, and what is new about them."""
+    """The settings that a running supervisor can take over, and the difference from the settings before."""
 
     settings: SupervisorSettings
     limits: RetryLimits
@@ -70,7 +70,7 @@ class SettingsSource(Protocol):
     """The source of the settings, so that a change can be detected and taken over."""
 
     def stamp(self) -> object:
-        """Return a value that differs after every change. Cheap."""
+        """Return a value that differs after every change. The call is cheap."""
         ...
 
     def read(self) -> ReloadedSettings:
@@ -82,7 +82,8 @@ class SettingsSource(Protocol):
         ...
 
     def adopt(self, settings: SupervisorSettings) -> None:
-        """Make these settings the ones in force. Their number of agents overrides the file, as the flag of `up`."""
+        """Make these settings the ones in force. Their number of agents overrides the file, as the option `--agents` of
+        `up` does."""
         ...
 
 
@@ -192,7 +193,7 @@ class NoCheckpoints:
 
 
 class SalvageReclaimer(Protocol):
-    """Deletes saved work that was dropped, and frees its space."""
+    """The port that deletes saved work that was dropped, and frees its space."""
 
     def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
     def checkpoint_refs(self, repo: Repo) -> Mapping[str, str]:
@@ -207,7 +208,7 @@ class HealthPort(Protocol):
     def ending(self, run_id: str, grace: float) -> None: ...
     def over(self, run_id: str) -> None: ...
     def probe_sight(self, run_id: str) -> ProbeSight:
-        """Return how a run is doing. The result is empty for a run that is not watched."""
+        """Return the observed state of a probe's run. The result is empty for a run that is not watched."""
         ...
 
 
@@ -228,40 +229,44 @@ class NoHealthWatch:
 
 
 class AgentContainers(Protocol):
-    """The container environment of agents with strategy `container`. Raises Unavailable while the engine does not
-    answer."""
+    """The container environment of agents with strategy `container`. Its methods raise Unavailable while the engine
+    does not answer."""
 
     async def check(self, spec: TaskSpec) -> None:
-        """Check the task before a run is intended. Raise LaunchError if its agent cannot work like this."""
+        """Check the task before a run's intent is recorded. Raise LaunchError if its agent cannot work in a container
+        like this."""
         ...
 
     async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
-        """Create the run's container without starting it. Return what its keeper has to run, and the container's id."""
+        """Create the run's container without starting it. Return the launch that its keeper has to run, and the
+        container's id."""
         ...
 
     async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
-        """Make sure after a run that no container of its workspace runs. Return what that proves."""
+        """Make sure after a run that no container of its workspace runs. Return the end of the run with that proof, as
+        far as the engine gives it."""
         ...
 
     def command_runner(self, spec: TaskSpec, workspace: Workspace) -> CommandRunner:
-        """Return what runs set-up commands, gates and teardown commands: each in a container like the agent's."""
+        """Return the runner of set-up commands, gates and teardown commands. It runs each in a container like the
+        agent's."""
         ...
 
     async def root(self, spec: TaskSpec, workspace: Workspace) -> ProcessIdentity | None:
-        """Return the root of the agent's process tree on this machine, if it can be seen."""
+        """Return the root of the agent's process tree on this machine. None: it cannot be seen."""
         ...
 
     async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
-        """Return the engines that do not answer now, with the reason. It asks the engines of these tasks and those in
-        `also`."""
+        """Return the engines that do not answer now, with the reason. The engines of these tasks and those in `also`
+        are asked."""
         ...
 
 
 class AgentAccounts(Protocol):
-    """The accounts of agents, as the user's file has them now."""
+    """The accounts of agents, as the user's settings file has them now."""
 
     def names(self, agent: str) -> Sequence[str]:
-        """Return all accounts of an agent, the user's own first. Empty: the agent needs no login."""
+        """Return all accounts of an agent, the user's own login first. Empty: the agent needs no login."""
         ...
 
     def choosable(self, agent: str) -> Sequence[str]:
@@ -274,7 +279,7 @@ class AgentAccounts(Protocol):
 
 
 class NoAccounts:
-    """The null object: only the login that an agent finds by itself."""
+    """The null object: agents have no accounts, only the login that each finds by itself."""
 
     def names(self, _agent: str) -> Sequence[str]:
         return ()
@@ -302,8 +307,8 @@ class Trackers(Protocol):
 
     def of(self, repo: Repo) -> TrackerSetup: ...
     def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
-        """Return the task that an issue becomes, to be added in a transaction. Raise HoldfastError if it cannot become
-        one."""
+        """Return the task that an issue becomes, to be added in a transaction. Raise HoldfastError if the issue cannot
+        become a task."""
         ...
 
 
@@ -311,8 +316,8 @@ class Trackers(Protocol):
 class ReadSchedules:
     """The current content of the schedule files. A file without schedules has an empty entry.
 
-    A file with a problem is normally only in `problems`. It is in both if its previous schedules must not stay in
-    force, because trust was withdrawn.
+    A file with a problem is normally only in `problems`. If trust was withdrawn, the file is also in the schedules, so
+    its previous schedules do not stay in force.
     """
 
     schedules: Mapping[str, Sequence[Schedule]]  # by file, for files that could be read
@@ -325,27 +330,27 @@ class ScheduleSource(Protocol):
     """The schedule files of the user and of the repositories."""
 
     def stamp(self, repos: Sequence[Repo]) -> object:
-        """Return a value that differs after every change of one of the files. Cheap, because it is called at every
-        check."""
+        """Return a value that differs after every change of one of the files. The call is cheap, because it is made at
+        every check."""
         ...
 
     def read(self, repos: Sequence[Repo]) -> ReadSchedules: ...
     async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
-        """Return the task of an occurrence, to be added in the transaction of its fire. Raise HoldfastError if it
-        cannot be added."""
+        """Return the task of an occurrence, to be added in the transaction that records its fire. Raise HoldfastError
+        if it cannot be added."""
         ...
 
 
 class AlertTargets(Protocol):
-    """The targets of alerts, as the user's file has them now."""
+    """The targets of alerts, as the user's settings file has them now."""
 
     def rules(self) -> DeliveryRules: ...
     def names(self) -> Sequence[str]:
-        """Return the names of the targets. Cheap, because it is called at every check."""
+        """Return the names of the targets. The call is cheap, because it is made at every check."""
         ...
 
     def target(self, name: str) -> AlertTarget | None:
-        """Return the target with its secrets, which are looked up now. None: it is no longer configured."""
+        """Return the target with its secrets, which are looked up now. None: the target is no longer configured."""
         ...
 
 
@@ -363,16 +368,16 @@ class NoAlertTargets:
 
 
 class FindsChangedFiles(Protocol):
-    """Finds the files of a workspace that changed since its base. It never raises because of the files."""
+    """A finder of the files of a workspace that changed since its base. No content of the files makes it raise."""
 
     async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> ChangedFiles: ...
 
 
 async def no_changes(workspace: Workspace, leave: Sequence[str]) -> ChangesSoFar:
-    """Return no changes: what a task changed so far is not looked at."""
+    """Return no changes. This null object does not look at the workspace."""
     return ChangesSoFar()
 
 
 async def no_changed_files(workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> ChangedFiles:
-    """Return no files: which files a task changed is not looked at."""
+    """Return no files. This null object does not look at the workspace."""
     return ChangedFiles()

@@ -1,8 +1,8 @@
 """The contract of a service of the supervisor. daemon.py loops over a list of services.
 
-A service has one duty. The daemon calls `tick` whenever something may have changed, and never later than `next_wake`
-asked for. A tick returns soon: long work runs in asyncio tasks, which the service lists in `tasks`. At the end the
-daemon cancels those tasks and calls `close`.
+A service has one duty. The daemon calls `tick` whenever something may have changed, and at the latest after the seconds
+that `next_wake` returned. A tick returns soon: long work runs in asyncio tasks, which the service lists in `tasks`. At
+the end the daemon cancels those tasks and calls `close`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Service:
     """A duty of the supervisor. Each method has a default, so a service defines only what it needs."""
 
     async def tick(self) -> None:
-        """Look, and begin what is due."""
+        """Look at the store and the machine, and begin the work that is due."""
 
     async def next_wake(self) -> float:
         """Return the seconds until something is due by itself. Infinity: only a ring of the bell wakes the service."""
@@ -34,7 +34,8 @@ class Service:
         return False
 
     def owed(self, tx: Transaction) -> int:
-        """Count work in the store that keeps an idle supervisor running. Read in the transaction that signs it off."""
+        """Count work in the store that keeps an idle supervisor running. Called in the transaction that signs the
+        supervisor off."""
         return 0
 
     @property
@@ -47,5 +48,5 @@ class Service:
 
 
 def seconds_until(moment: float | None, now: Instant) -> float:
-    """Return the seconds until a wall time. Infinity: there is none."""
+    """Return the seconds until a wall time. Infinity: `moment` is None."""
     return math.inf if moment is None else max(SOON, moment - now.wall)

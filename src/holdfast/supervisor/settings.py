@@ -1,4 +1,4 @@
-"""The settings of one supervisor. Tasks carry settings of their own."""
+"""The settings of one supervisor. The settings of tasks are stored with each task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RetentionTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """The numbers of the requirements that are settings of the supervisor. Times are in seconds."""
+    """Limits and intervals from the requirements that are settings of the supervisor. Times are in seconds."""
 
     fast_grace: float = 1.0  # R-TERM-06: for `cancel` and `down --now`
     alarm_after: float = 2.0  # R-TERM-06: an alert if a run still lives this long after its grace
@@ -42,7 +42,7 @@ class Thresholds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SupervisorSettings:
-    """The settings of this supervisor. Tasks carry their own settings."""
+    """The settings of this supervisor. The settings of tasks are stored with each task."""
 
     agents: int
     lease_ttl: float = 30.0
@@ -59,8 +59,8 @@ class SupervisorSettings:
 def take_over(old: SupervisorSettings, wanted: Mapping[str, object]) -> SupervisorSettings:
     """Return the settings of a running supervisor after another `up` asked for `agents` and `idle_exit` (or None).
 
-    An idle exit is taken away or changed, never given: a supervisor that a person started stays until `down`. If it
-    would have to be given, nothing changes.
+    An idle exit can be removed or changed, but never added: a supervisor that a person started without one stays until
+    `down`. If one would have to be added, nothing changes.
     """
     agents, idle_exit = wanted.get("agents"), wanted.get("idle_exit")
     if old.idle_exit is None and idle_exit is not None:

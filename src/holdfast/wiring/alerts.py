@@ -27,7 +27,7 @@ COMMAND, WEBHOOK = "command", "webhook"
 
 
 class UserAlertTargets:
-    """The alert targets and rules of the user's current settings. Implements supervisor.context.Outlets."""
+    """The alert targets and rules of the user's current settings. Implements supervisor.ports.AlertTargets."""
 
     def __init__(self, held: Callable[[], config.Config], run: AlertRunner) -> None:
         self._held = held

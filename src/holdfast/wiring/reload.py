@@ -91,7 +91,8 @@ def _describe_accounts(accounts: Accounts) -> str:
 
 
 def apply_settings(how: SupervisorSettings, settings: config.Config) -> SupervisorSettings:
-    """Return the supervisor's settings with everything that the user's settings decide, at the start and later."""
+    """Return the supervisor's settings with all values from the user's settings. Used at the start and at each
+    reload."""
     return dataclasses.replace(
         how,
         keeping=_retention_of(settings),

@@ -1,4 +1,4 @@
-"""Schedules for the supervisor: reads the schedule files, and resolves the task of each occurrence."""
+"""The source of schedules for the supervisor: it reads the schedule files, and resolves the task of each occurrence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PATIENCE = 30.0  # seconds for git to find a commit, so that a disk that hangs d
 
 
 class RepoScheduleFiles:
-    """The current schedule files. If a file has a mistake, its earlier settings stay, for tasks too."""
+    """The current schedule files. If a file has a mistake, its earlier settings stay in force, also for the tasks of
+    its schedules."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
@@ -37,8 +38,8 @@ class RepoScheduleFiles:
         return ReadSchedules(schedules=found.schedules, problems=found.problems, absent=found.absent)
 
     async def resolve_task(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
-        """Return the operation that adds the task of an occurrence. Raise HoldfastError with the reason if there is
-        none."""
+        """Return the operation that adds the task of an occurrence. Raise HoldfastError with the reason if the task
+        cannot be added."""
         commits = await self._resolve_commits(schedule) if os.path.isdir(schedule.repo) else {}
         resolved = resolve_scheduled_task(self._home, schedule, fire_time, before=self._before, commits=commits)
         return partial(resolved.add, by=f"the schedule {schedule.name}")

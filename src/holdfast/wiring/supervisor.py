@@ -1,4 +1,4 @@
-"""The supervisor's wiring: chooses the concrete adapters, opens the home, and runs the supervisor or one sweep."""
+"""The supervisor's wiring: it chooses the concrete adapters, opens the home, and runs the supervisor or one sweep."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]
     """Return an agent's environment: the allow-list, and the variables that the task's settings pass on or set.
 
     Values that look like secrets are not stored with the task. They are read now, from the settings file that has them.
-    A task of an earlier version may set a variable of Holdfast itself: that is left out.
+    A task that an earlier version added may set a variable of Holdfast itself. Such variables are left out.
     """
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
@@ -223,7 +223,7 @@ async def _supervise_locked(
 def run_supervisor(
     home: str, settings: config.Config, how: SupervisorSettings, flags: Mapping[str, object] | None = None
 ) -> None:
-    """Run a supervisor on `home`. Blocks until it has stopped."""
+    """Run a supervisor on `home`. The call blocks until the supervisor has stopped."""
     code = run_without_foreign_children(lambda: _run_locked(home, settings, how, flags))
     if code:
         raise SystemExit(code)

@@ -1,4 +1,4 @@
-"""The trackers of repositories, chosen by their settings, and the task that is made of an issue."""
+"""The trackers of repositories, chosen by their settings, and the task that is made from an issue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class RepoTrackers:
         return known[1]
 
     def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
-        """Return the operation that adds the task of `issue`. Raise HoldfastError with the reason if there is none."""
+        """Return the operation that adds the task of `issue`. Raise HoldfastError with the reason if the issue cannot
+        become a task."""
         new = NewTask(
             prompt=issue_prompt(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
@@ -59,7 +60,7 @@ class RepoTrackers:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)
 
     def _read(self, repo: Repo, before: TrackerSetup | None) -> TrackerSetup:
-        """Read the tracker's settings of a repository. If a file has a mistake, the settings read before stay."""
+        """Read the tracker's settings of a repository. If a file has a mistake, the settings `before` stay in force."""
         found = config_layers.read_layers(repo.path)
         mistakes = config_layers.list_problems(found)
         if mistakes:
@@ -113,7 +114,8 @@ def _find_tool() -> list[str]:
 
 
 def _stamp(path: str) -> object:
-    """Return a value that differs after every change of a file. For a directory it only shows if it exists."""
+    """Return a value that differs after every change of a file. For a directory the value only shows whether it
+    exists."""
     try:
         found = os.stat(path)
     except OSError as error:

@@ -1,8 +1,8 @@
 """Accounts: more logins per agent, as in `[accounts.claude.work] config_dir = "~/.claude-work"`.
 
 Only the user's own file may have them. `default` is the user's own login, and a table of that name refines it. A value
-of `env` may be the place of a secret instead of the secret: "env:NAME" or "file:PATH". It is looked up when an agent
-starts (secrets/references.py).
+of `env` may be the place of a secret instead of the secret: "env:NAME" or "file:PATH". The secret is looked up when an
+agent starts (secrets/references.py).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_accounts(tables: object, complain: Complain) -> Accounts:
 def refuse_accounts_in_repository(complain: Complain, user_file: str) -> None:
     """Report accounts in a repository's file as a mistake, even if the file is trusted.
 
-    A clone could otherwise send the user's prompts and keys to any address.
+    Otherwise a cloned repository could send the user's prompts and keys to any address.
     """
     complain(
         SECTION,

@@ -154,7 +154,8 @@ def _repo(value: object) -> str:
 
 
 def find_checkout(path: str) -> str:
-    """Return the top level of the checkout around `path`, or the real `path` if there is no checkout (yet)."""
+    """Return the top level of the checkout around `path`, or `path` itself, without symbolic links, if there is no
+    checkout (yet)."""
     real = os.path.realpath(path)
     place = real
     while place != os.path.dirname(place):

@@ -159,7 +159,7 @@ def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Comp
 
 
 def _missing(table: Mapping[str, Any], *, is_users: bool) -> list[tuple[str, str]]:
-    """Return required keys that are missing, and why each is required."""
+    """Return the required keys that the table lacks, and the reason why each is required."""
     found = []
     if "name" not in table:
         found.append(("name", "a schedule needs a name"))

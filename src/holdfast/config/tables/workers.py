@@ -1,4 +1,5 @@
-"""Named long-lived workers: `[[worker]]` tables with a name and the tasks they take. In the user's own file only.
+"""Named long-lived workers: `[[worker]]` tables with a name and the tasks they take. Only the user's own file may have
+them.
 
 [[worker]]
 name = "web"

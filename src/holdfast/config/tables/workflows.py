@@ -51,7 +51,7 @@ Table = Mapping[str, Any]
 
 
 def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict[str, WorkflowDraft]:
-    """Return every workflow without mistakes in the value of `workflow`. All mistakes are recorded in the layer."""
+    """Return every workflow in the value of `workflow` that has no mistakes. All mistakes are recorded in the layer."""
     if not isinstance(tables, dict):
         layer.add_problem(SECTION, f"'{SECTION}' is a section of workflows, such as [{SECTION}.careful]")
         return {}
@@ -80,7 +80,7 @@ def workflows_to_show(drafts: Mapping[str, WorkflowDraft]) -> list[tuple[str, An
 def workflow_values_needing_trust(drafts: Mapping[str, WorkflowDraft]) -> dict[str, Any]:
     """Return the values of a repository's workflows that need trust: full key → value.
 
-    They could run commands or show secrets, or are settings of workspaces, which no untrusted file may set.
+    These values could run commands or show secrets, or are settings of workspaces, which no untrusted file may set.
     """
     found: dict[str, Any] = {}
     for draft in drafts.values():
@@ -115,7 +115,7 @@ def _dangerous_choices(place: str, chosen: AgentChoice) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Part:
-    """A stage or a member, as far as it could be read."""
+    """The part of a stage or of a member that could be read."""
 
     place: str  # key of its table: workflow.careful.stage[1]
     words: str  # its name in messages

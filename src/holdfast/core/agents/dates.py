@@ -1,7 +1,7 @@
 """Dates and times of day as people and CLIs write them: `3:50pm (Asia/Tokyo)`, `Jul 5th, 2026 8:19 PM`, ISO, HTTP.
 
-This module only reads them. `core/agents/limit_reset.py` decides what such a time means for a limit, and has the rules
-for times that are over.
+This module only reads them. `core/agents/limit_reset.py` decides what a time means for a limit, and has the rules for
+times that have passed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def parse_leading_time(text: str, now: float, zone: str | None) -> Reading | Non
 
 
 def _nearest(fields: _Fields, clock: time, now: float, tz: tzinfo | None) -> float | None:
-    """Return the first of these times in the future. None if one of them has only just passed."""
+    """Return the first future time that `fields` and `clock` name. None: there is none, or one of the named times has
+    only just passed."""
     today = datetime.fromtimestamp(now, UTC).astimezone(tz).date()
     cut_off = MINUTE if fields["hour"] is not None and fields["second"] is None else 0.0
     moments = [
@@ -96,8 +97,8 @@ def _nearest(fields: _Fields, clock: time, now: float, tz: tzinfo | None) -> flo
 
 
 def _seconds(wall: datetime, tz: tzinfo | None) -> Iterator[float]:
-    """Yield the times at which a clock in `tz` (None: that of this machine) shows `wall`. In an autumn night there are
-    two."""
+    """Yield the times at which a clock in `tz` (None: that of this machine) shows `wall`. In the autumn night when
+    clocks are set back there are two."""
     first = wall.replace(tzinfo=tz, fold=0).timestamp()
     second = wall.replace(tzinfo=tz, fold=1).timestamp()
     yield first
@@ -138,8 +139,8 @@ def _index(names: tuple[str, ...], name: str) -> int:
 
 
 def _clock(fields: _Fields) -> time:
-    """Return the time of day. Raise ValueError if the text is not one. "at 5" may be morning or evening, so it is not a
-    time of day."""
+    """Return the time of day. Raise ValueError if the text is not one. "at 5" is not a time of day, because it is the
+    morning or the evening."""
     if fields["hour"] is None:
         return time()
     hour, minute, second = (int(fields[name] or 0) for name in ("hour", "minute", "second"))
@@ -154,8 +155,8 @@ def _clock(fields: _Fields) -> time:
 
 
 def _zone_of_text(fields: _Fields, zone: str | None) -> tzinfo | None:
-    """Return the zone that the text names, or else that of the process that wrote it. Raise LookupError if it is
-    unknown."""
+    """Return the zone that the text names, or else the zone of the process that wrote the text. Raise LookupError for
+    an unknown zone."""
     area, short, shift = fields["area"], fields["short"], fields["shift"]
     if area is not None and ("/" in area or area.isupper() or not area.isalpha()):
         parts = _SHIFTED.fullmatch(area)

@@ -60,7 +60,8 @@ _LIMIT_OUTCOMES = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 
 @dataclass(kw_only=True)
 class RunDigest:
-    """The digest of one run. It gets every event, in order. It stays small, however much the agent writes."""
+    """The digest of one run. Every event of the run is added to it, in order. It stays small, however much the agent
+    writes."""
 
     agent: str = ""  # name of the agent, and the prompt of the task: for the words of a verdict
     prompt: str = ""
@@ -173,8 +174,8 @@ class RunDigest:
         return replace(self.spending.total, turns=turns, model=self.model)
 
     def verdict(self, end: ProcessEnd, error_tail: str, now: float, zone: str | None) -> Verdict:
-        """Judge the end of the run from the agent's own events. `now` and `zone` are those of the process that wrote
-        them."""
+        """Judge the end of the run from the agent's own events. `now` and `zone`: the time and the time zone of the
+        process that wrote the events."""
         outcome, reason, reset = self._judge(end)
         resets_at = None
         if outcome in _LIMIT_OUTCOMES:
@@ -225,8 +226,8 @@ class RunDigest:
         return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None
 
     def _has_answer(self) -> bool:
-        """True if a model answered in this run. Where the CLI reports its turns, words and tokens prove nothing: the
-        words may be its own, and the tokens those of earlier runs of the session."""
+        """True if a model answered in this run. If the CLI reports its turns, words and tokens prove nothing: the words
+        may be the CLI's own, and the tokens may belong to earlier runs of the session."""
         turns = self.result.turns if self.result is not None else None
         if self.has_tools or turns is not None:
             return self.has_tools or bool(turns)

@@ -1,6 +1,7 @@
 """The events of agents, in one form for every agent. Adapters turn lines into these events. This module knows no CLI.
 
-An adapter's `parse` has no memory: one line becomes no, one or many events. core/agents/digest.py adds them up.
+An adapter's `parse` has no memory: it turns one line into no, one or many events. core/agents/digest.py adds the events
+up.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class SessionStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepStarted:
-    """The start of another request to the model. A result that was reported before was not the end. A tool without an
-    id is finished."""
+    """The start of another request to the model. It shows that a result reported before was not the end, and that an
+    open tool without an id is finished."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +80,8 @@ class Usage:
     """Tokens and money. Without a flag they are added to what was counted before.
 
     `is_total`: for the whole run, so it replaces everything that was counted before. `settles`: for everything since
-    the last such report, so it replaces what was counted after that. `of`: a message that may be reported several times
-    and counts once.
+    the last such report, so it replaces what was counted after that. `of`: the id of a message that may be reported
+    several times and counts once.
     """
 
     input: int = 0  # includes tokens read from a cache

@@ -24,7 +24,8 @@ Parse = Callable[[str], Sequence[AgentEvent]]
 
 
 class _TextTail:
-    """The end of a text that arrives in pieces. Each piece is copied a few times at most, however many there are."""
+    """The end of a text that arrives in pieces. Each piece is copied a few times at most, however many pieces
+    arrive."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -55,7 +56,7 @@ class _TextTail:
 
 
 class FinalAnswer:
-    """The answer of one run. It gets every event of the run, in order."""
+    """The answer of one run. Every event of the run is added to it, in order."""
 
     def __init__(self, most: int = MOST_TEXT) -> None:
         self._most = most
@@ -85,7 +86,7 @@ class FinalAnswer:
             self._said.add("\n")
 
     def again(self) -> None:
-        """Discard everything so far: it was a banner and not an answer."""
+        """Discard the text so far, because it was a banner and not an answer."""
         self._said, self._last, self._is_open = _TextTail(self._most), "", False
 
     @property
@@ -113,8 +114,8 @@ class FinalAnswer:
 def read_final_answer(
     lines: Iterable[str], parse: Parse | None, is_banner: Callable[[str], bool] = lambda _line: False
 ) -> str:
-    """Return the final answer. `parse`: None for an agent whose output we do not interpret. No content of the lines
-    makes it raise."""
+    """Return the final answer. `parse`: None for an agent whose output Holdfast does not interpret. No content of the
+    lines makes this function raise."""
     if parse is None:
         return _end_of(lines)
     answer = FinalAnswer()

@@ -88,8 +88,8 @@ def parse_time_in_text(text: str, now: float, zone: str | None = None) -> float 
 
 
 def _plain(text: str) -> str:
-    """Return both ends of the text, with one kind of space and digit. Some CLIs put a narrow no-break space before AM
-    and PM."""
+    """Return both ends of the text, with all spaces and digits replaced by plain ones. Some CLIs put a narrow no-break
+    space before AM and PM."""
     if len(text) > 2 * _READ:
         text = f"{text[:_READ]}\n{text[-_READ:]}"
     return " ".join(unicodedata.normalize("NFKC", text).split())

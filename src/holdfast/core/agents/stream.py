@@ -1,4 +1,5 @@
-"""The two streams of an agent. Alone, because `add` and `ps` name them and need nothing else of events."""
+"""The two output streams of an agent. They have their own module, because `add` and `ps` need them and nothing else of
+events."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from enum import StrEnum
 
 
 class Stream(StrEnum):
-    """The stream to which an agent wrote a line. Nearly every module that handles output names these two."""
+    """The stream to which an agent wrote a line. Nearly every module that handles output imports this class."""
 
     OUT = "out"
     ERR = "err"

@@ -19,7 +19,7 @@ MOST_ID = 128  # characters of a message's id
 
 @dataclass(kw_only=True)
 class UsageCounter:
-    """The usage of one run. It gets every `Usage` event, in order."""
+    """The usage of one run. Every `Usage` event of the run is added to it, in order."""
 
     is_told: bool = False
     _settled: RunUsage = field(default_factory=RunUsage)
@@ -42,7 +42,7 @@ class UsageCounter:
         return _sum(self._settled, self._since)
 
     def dump(self) -> dict[str, Any]:
-        """Return the state for the next supervisor, which continues reading at the same position."""
+        """Return the counter's state for the next supervisor, which continues reading at the same position."""
         return {
             "is_told": self.is_told,
             "settled": _to_list(self._settled),
@@ -52,7 +52,8 @@ class UsageCounter:
 
     @classmethod
     def load(cls, kept: Mapping[str, Any]) -> UsageCounter:
-        """Rebuild the state from `dump`. Raise ValueError, KeyError or the like for data of another form."""
+        """Rebuild the counter from what `dump` returned. Raise ValueError, KeyError or the like for data of another
+        form."""
         found = cls(is_told=bool(kept["is_told"]))
         found._settled, found._since = _from_list(kept["settled"]), _from_list(kept["since"])
         messages = list(kept["messages"].items())[:MAX_MESSAGES]

@@ -50,7 +50,8 @@ class ClockHistory:
         return ClockHistory(now, self._undo_jumps(now, -by) if by < 0 else self.jumps)
 
     def restored(self, made_at: float, now: Instant) -> ClockHistory:
-        """Return the state after a restore of records made at `made_at`. Time since then does not count for them."""
+        """Return the state after a restore of records made at `made_at`. The time since then does not count as age of
+        these records."""
         by = now.wall - made_at
         return ClockHistory(now, _merge_oldest((*self.jumps, ClockJump(now.wall, by)))) if by > SMALL else self
 
@@ -64,7 +65,7 @@ class ClockHistory:
         return moment
 
     def shown(self, since: float, now: Instant) -> float:
-        """Return what the clock would show if it had not been set forward since it showed `since`."""
+        """Return the wall time that the clock would show now if it had not been set forward since it showed `since`."""
         return now.wall - sum(leap.by for leap in self.jumps if leap.to > since)
 
     def _elapsed(self, now: Instant) -> float:
@@ -73,7 +74,8 @@ class ClockHistory:
         return min(OFF_AT_MOST, max(0.0, now.wall - self.seen.wall))
 
     def _undo_jumps(self, now: Instant, by: float) -> tuple[ClockJump, ...]:
-        """Shorten or remove the jumps into what is the future again."""
+        """Return the jumps after the clock was set back by `by` seconds. Jumps to a time that is in the future again
+        are shortened or removed."""
         kept: list[ClockJump] = []
         for leap in reversed(self.jumps):
             undone = min(by, leap.by) if leap.to > now.wall else 0.0
@@ -84,8 +86,8 @@ class ClockHistory:
 
 
 def _merge_oldest(leaps: tuple[ClockJump, ...]) -> tuple[ClockJump, ...]:
-    """Merge the two oldest jumps into one, with the later time and the sum of both. So records are kept longer, never
-    shorter."""
+    """Merge the two oldest jumps into one, with the later time and the sum of both jumps. The merge makes records live
+    longer, never shorter."""
     while len(leaps) > MOST:
         leaps = (ClockJump(leaps[1].to, leaps[0].by + leaps[1].by), *leaps[2:])
     return leaps

@@ -65,8 +65,8 @@ class Finding:
 
 
 def compare_with_ledger(scene: ObservedState, ledger: Ledger) -> list[Finding]:
-    """Return every finding, in a stable order. After its actions are carried out, another call finds nothing more to
-    do."""
+    """Return every finding, in a stable order. When the actions of all findings are carried out, another call finds
+    nothing to do."""
     return [
         *_workspaces(scene, ledger),
         *_find_unrecorded(scene, ledger),
@@ -132,7 +132,7 @@ def _judge_workspace(holding: LedgerWorkspace, place: WorkspacePath | None) -> I
 
 def _check_marker(workspace: Workspace, place: WorkspacePath) -> Iterator[Finding]:
     """Yield a finding for a workspace without its marker. Nothing is deleted without its marker. The ledger and a
-    second record of ours together restore it."""
+    second record of ours together are enough to restore the marker."""
     mark = place.mark
     if (mark is not None and mark.workspace == workspace.id) or workspace.state is WorkspaceState.INTENDED:
         return  # an intended workspace gets its marker when it is made

@@ -35,7 +35,7 @@ class OwnerMarker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkspacePath:
-    """One name among our workspaces: a directory, a marker, or both."""
+    """One name in the folder of workspaces: a directory, a marker, or both."""
 
     path: str
     repo: str  # the folder that contains it, named after its repository
@@ -47,7 +47,7 @@ class WorkspacePath:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorktreeEntry:
-    """A directory under `.git/worktrees` that belongs to a tree of ours, or is locked with our text."""
+    """A directory under `.git/worktrees` that belongs to a workspace of ours, or is locked with our lock text."""
 
     repo: str
     folder: str
@@ -113,7 +113,7 @@ def task_of_branch(name: str) -> str | None:
 
 
 def workspace_of_trash(path: str) -> str | None:
-    """Return the workspace whose remains are at `path`. None: not a name that we give."""
+    """Return the workspace whose remains are at `path`. None: Holdfast does not give such names."""
     found = _TRASHED.fullmatch(path.rpartition("/")[2])
     return found.group(1) if found else None
 

@@ -1,4 +1,4 @@
-"""The report of a sweep: one event, one answer (R-TREE-06)."""
+"""The report of a sweep, for its one event and its one answer (R-TREE-06)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SweepReport:
 
 
 def backlog_warning(backlog: int, many: int, slow: int) -> str:
-    """Return the warning about more than `many` or `slow` leftovers (R-TREE-08). Empty for a few."""
+    """Return the warning about more than `many` or `slow` leftovers (R-TREE-08). Empty: there are few leftovers."""
     if backlog > slow:
         return f" {backlog} leftovers: a crash storm is likely, and removing them makes this start slow."
     return f" {backlog} leftovers: a crash storm is likely." if backlog > many else ""

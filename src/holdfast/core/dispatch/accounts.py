@@ -19,7 +19,7 @@ _CLOCK_WAS_SET_BACK = 60.0  # a record from further in the future is not a reaso
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountPause:
-    """The effect of a run's ending on its account."""
+    """The effect of a run's ending on the account of the run."""
 
     until: float | None  # None: until an operator opens the account
     outcome: Outcome
@@ -59,11 +59,11 @@ class ClosedAccount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedTasks:
-    """The waiting tasks that cannot start: those of a parked or stopped account, and those of an agent that has no open
+    """The waiting tasks that cannot start: tasks of a parked or stopped account, and tasks of an agent that has no open
     account left.
 
-    Two kinds of tasks of such an agent may start all the same. One is bound to an account that is still open but not
-    offered to every task. The other names an account that is gone.
+    Two kinds of tasks of an agent without an open account may start all the same. One is bound to an account that is
+    open but not offered to every task. The other names an account that no longer exists.
     """
 
     accounts: frozenset[str]  # agent/name
@@ -84,7 +84,7 @@ def full_name(agent: str, name: str) -> str:
 
 def find_blocked_tasks(shut: Collection[ClosedAccount], names: Names, choosable: Names) -> BlockedTasks:
     """Return the waiting tasks that cannot start. An account that is no longer in the settings holds nothing back: its
-    tasks begin again under another one."""
+    tasks begin again under another account."""
     if not shut:
         return NO_BLOCKED_TASKS
     known = [account for account in shut if account.name in names(account.agent)]
@@ -110,8 +110,8 @@ class AccountChoice:
 def choose_account(
     bound: str | None, named: str | None, shut: Collection[str], names: Sequence[str], choosable: Sequence[str]
 ) -> AccountChoice | None:
-    """Choose the account of the next run. `bound` is the account of the task's session, or the one that the task names.
-    None: every account that the task may use is parked or stopped.
+    """Choose the account of the next run. `bound` is the account of the task's session, or the account `named` that the
+    task names. Return None if every account that the task may use is parked or stopped.
 
     A session is stored in its account's own directory, so a task stays with the account of its session. Otherwise the
     first open account is chosen: the user's own login, then the order of the settings file.

@@ -6,8 +6,9 @@ Three kinds of tasks are held:
 - tasks of an account whose limit should be over
 - all tasks after a mass death (core/dispatch/mass_death.py)
 
-Each hold is one durable row with a time. When that time has come, exactly one task may start: the probe. Its course
-releases the others or extends the hold. A fourth kind of hold only slows dispatch: an account that is near its limit.
+Each hold is one durable row with a time. When that time has come, exactly one task may start: the probe. The result of
+the probe releases the other tasks or extends the hold. A fourth kind of hold only slows dispatch: an account that is
+near its limit.
 
 A hold ends by its probe, by an operator, or otherwise by time. It never waits for a process that is gone. See ADR 0023.
 """
@@ -71,8 +72,8 @@ class Probe:
         return self.state is TaskState.RUNNING
 
     def is_waiting_to_start(self, now: Instant) -> bool:
-        """True if the task was resumed to become the probe and is not claimed yet. Always false after a reboot: a clock
-        that was set back with it would turn a minute into years."""
+        """True if the task was resumed to become the probe and is not claimed yet. Always false after a reboot, because
+        a clock that was set back during the reboot would turn a minute into years."""
         if self.state is not TaskState.QUEUED or self.since.boot_id != now.boot_id:
             return False
         return now.since(self.since) < CANDIDATE_PATIENCE
@@ -102,13 +103,13 @@ class Hold:
 
     @property
     def needs_operator(self) -> bool:
-        """True if mass deaths keep coming back, so only an operator can release the hold. Agents that live until the
-        others follow prove nothing any more."""
+        """True if mass deaths keep coming back, so only an operator can release the hold. In that case a probe that
+        lives proves nothing any more."""
         return self.scope is Scope.FLEET and self.is_held and self.failures >= MAX_MASS_DEATHS
 
     def is_waiting(self, now: Instant) -> bool:
-        """True if the time of the hold has not come. A time that was decided in the future (the clock was set back
-        since) counts as come."""
+        """True if the time of the hold has not come. If the clock was set back since the hold was decided, its time
+        counts as come."""
         if self.needs_operator:
             return True
         return self.until is not None and now.wall < self.until and self.decided <= now.wall + _CLOCK_WAS_SET_BACK
@@ -117,7 +118,7 @@ class Hold:
         return self.probe is not None and self.probe.is_under_way()
 
     def blocks_task(self, now: Instant, task_id: str | None = None) -> bool:
-        """True if the task has to wait. The probe itself never has to."""
+        """True if the task has to wait because of the hold. The probe itself never waits."""
         if self.scope is Scope.NEAR or not self.is_held:
             return False
         if self.probe is not None and self.probe.task_id == task_id and self.has_running_probe():
@@ -136,7 +137,7 @@ class Hold:
         return self.probe is not None and self.probe.task_id == task_id
 
     def may_resume_probe(self, now: Instant) -> bool:
-        """True if a paused task may be resumed to become the probe (R-RES-08). The others stay paused and spend no
+        """True if a paused task may be resumed to become the probe (R-RES-08). The other tasks stay paused and spend no
         resume."""
         return self.may_start_probe(now) and not (self.probe is not None and self.probe.is_waiting_to_start(now))
 
@@ -181,7 +182,7 @@ def _count_provider_failure(
 
 
 def extend_hold(hold: Hold, first: float, longest: float, now: Instant, jitter: float) -> Hold:
-    """Extend the hold beyond its last length, without a probe."""
+    """Return the hold with a longer wait than its last one, and without a probe."""
     return replace(
         hold,
         since=hold.since if hold.is_held else now,
@@ -193,7 +194,8 @@ def extend_hold(hold: Hold, first: float, longest: float, now: Instant, jitter: 
 
 
 def is_given_up(hold: Hold, outage: float, now: Instant) -> bool:
-    """True if the outage lasts longer than any task's retry budget, so the waiting tasks are handed to an operator."""
+    """True if the outage lasts longer than any task's retry budget, so that the waiting tasks are left to an
+    operator."""
     return (
         hold.scope is Scope.PROVIDER
         and hold.is_held
@@ -203,13 +205,13 @@ def is_given_up(hold: Hold, outage: float, now: Instant) -> bool:
 
 
 def give_up_provider(hold: Hold, now: Instant) -> Hold:
-    """Return the hold with its counters reset, so that every task that is resumed or added may try. The row stays, so
-    that an answer closes its alert."""
+    """Return the hold with its counters reset, so that every task that is resumed or added may start. The row stays, so
+    that an answer of the provider closes the alert."""
     return replace(hold, until=None, decided=now.wall, failures=0, rounds=0, probe=None)
 
 
 def is_outage(hold: Hold) -> bool:
-    """True if dispatch is held or the provider was given up, so the trouble is not that of one task."""
+    """True if dispatch is held or the provider was given up, so that the trouble concerns more than one task."""
     return hold.is_held or hold.failures == 0
 
 
@@ -219,8 +221,8 @@ def is_outage(hold: Hold) -> bool:
 def new_account_hold(account: str, now: Instant, before: Hold | None = None) -> Hold:
     """Return the hold of an account whose time has come: one task starts as the probe.
 
-    `before`: the row that counts how often probes of the account met the same limit. Its probe may still run, if a run
-    from before the probe met the limit again.
+    `before`: the row that counts how often probes of the account met the same limit. The probe in that row may still
+    run, if another run that began before it met the limit again.
     """
     reason = "its limit should be over, so one task starts first as a probe"
     hold = Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
@@ -230,13 +232,14 @@ def new_account_hold(account: str, now: Instant, before: Hold | None = None) -> 
 def count_repeats(hold: Hold, task_id: str) -> int:
     """Return how often probes of the account met the same limit, the run that ends now included.
 
-    A run that is not the probe repeats nothing: it began before, or an operator opened the account.
+    A run that is not the probe counts as no repetition: the run began before the probe, or an operator opened the
+    account.
     """
     return hold.rounds + (hold.is_probe(task_id) or (hold.is_held and not hold.has_running_probe()))
 
 
 def _is_beside_probe(hold: Hold, task_id: str) -> bool:
-    """True if another task is the probe and at work: this task began before."""
+    """True if another task is the probe and its agent runs, so that this task began before it."""
     return hold.has_running_probe() and not hold.is_probe(task_id)
 
 

@@ -32,8 +32,8 @@ class Death:
 
 
 def deaths_in_window(deaths: Iterable[Death], at: float, window: float) -> list[Death]:
-    """Return the deaths of the window that contains `at` and has the most of them. Among equals, return the earliest
-    window."""
+    """Return the deaths in one window of time: of the windows that contain `at`, the one with the most deaths, or the
+    earliest of several."""
     times = sorted((death for death in deaths if abs(death.at - at) <= window), key=lambda death: death.at)
     best: list[Death] = []
     for first in times:
@@ -52,12 +52,12 @@ def is_mass(dead: int, ran: int, rules: HoldRules) -> bool:
 
 
 def may_become_mass_death(dead: int, alive: int, ran: int, rules: HoldRules) -> bool:
-    """True if the death of the agents that still live would make a mass death."""
+    """True if these deaths would become a mass death if the agents that still live died too."""
     return is_mass(dead + alive, ran, rules)
 
 
 def start_fleet_hold(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, jitter: float) -> Hold:
-    """Return the hold after a mass death. Further deaths of the same one change nothing. The death of a probe is
+    """Return the hold after a mass death. Further deaths of the same mass death change nothing. The death of a probe is
     handled by `update_fleet_hold`."""
     if hold is not None and hold.is_held:
         return hold
@@ -76,15 +76,15 @@ def start_fleet_hold(hold: Hold | None, reason: str, rules: HoldRules, now: Inst
 
 
 def _is_remembered(earlier: Instant, now: Instant) -> bool:
-    """True if an earlier mass death still counts. A record from the future of a clock that was set back over a reboot
-    does not: its end is unknown."""
+    """True if an earlier mass death still counts. A mass death in the future does not count: the clock was set back at
+    a reboot, so the end of its memory is unknown."""
     from_the_future = earlier.boot_id != now.boot_id and earlier.wall > now.wall + _CLOCK_WAS_SET_BACK
     return not from_the_future and now.since(earlier) < REMEMBERED
 
 
 def release_fleet_hold(hold: Hold) -> Hold:
-    """Release the hold, but keep the row. Without that memory a fleet that is too large for its machine would die, wait
-    and die again for ever, without spending any budget."""
+    """Release the hold, but keep its row as a memory of the mass deaths. Without that memory a fleet that is too large
+    for its machine would die, wait and die again for ever, without spending any budget."""
     return replace(hold, until=None, probe=None)
 
 

@@ -30,7 +30,7 @@ class PressureLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pressure:
-    """One reading of the machine. None: this machine does not provide the value, so the value holds nothing back."""
+    """One reading of the machine. None: this machine does not provide the value, so no task is held because of it."""
 
     memory: int | None = None  # bytes available, also within the cgroup around us
     load: float | None = None  # per core
@@ -48,8 +48,8 @@ class PressureHold:
 
 
 def check_pressure(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> PressureHold | None:
-    """Return a hold if a value is beyond its limit. `holding` are the values that were over before. Their limits are 10
-    % stricter."""
+    """Return a hold if a value is beyond its limit. `holding`: the names of values that were beyond their limits at the
+    last check. Their limits are 10 % stricter."""
     least = limits.min_memory * (1 + MARGIN if "memory" in holding else 1)
     most_load = limits.max_load * (1 - MARGIN if "load" in holding else 1)
     most_stall = limits.max_stall * (1 - MARGIN if "stall" in holding else 1)

@@ -1,4 +1,4 @@
-"""The effect of used-up money or tokens on a task and its run: when the run ends, and while it lasts. Pure."""
+"""The effect of used-up money or tokens on a task: when its run ends, and while its run lasts. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _AUTO_RESUMED_PAUSES = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMI
 
 
 def pause_if_spent(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
-    """Turn a continuation into a pause if money or tokens are used up. An ending stays: a task remains completed,
-    failed or cancelled.
+    """Turn a continuation into a pause if money or tokens are used up. A decision that ends the task is not changed:
+    the task is completed, failed or cancelled all the same.
 
     `spent` describes the task's own used-up budget. `crossed` names the shared budgets that this run used up.
     """
@@ -56,7 +56,7 @@ class BindingCap:
 
     @property
     def spent(self) -> str:
-        """Return a description of what is used up. Empty: something is left."""
+        """Describe the part of the cap that is used up. Empty: something is left."""
         words = self.cap.describe_exceeded(self.used)
         return f"{words}{self.whose}" if words else ""
 
@@ -79,7 +79,7 @@ class FamilyUsage:
         return total
 
     def over(self, run_id: str, used: UsedSpending | None = None) -> None:
-        """Move a run from the running ones to the ended ones. `used`: its final usage."""
+        """Move a run from the running runs to the ended runs. `used`: its final usage."""
         known = self.at_work.pop(run_id, None)
         if known is not None:
             self.ended += used or known
@@ -87,8 +87,8 @@ class FamilyUsage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpendingMeter:
-    """The amount that a run may still use. It takes into account what the agent's numbers already contained when the
-    run started."""
+    """The amount that a run may still use. Usage that the agent's numbers already contained when the run started does
+    not count."""
 
     caps: Sequence[BindingCap]
     # usage of earlier runs of its session, if the agent reports the sum of the session
@@ -105,7 +105,7 @@ class SpendingMeter:
         return min((allowance.left.usd for allowance in self.caps if allowance.left.usd is not None), default=None)
 
     def passed(self, told: RunUsage) -> str | None:
-        """Return why the run has to end. None: the amount that was left is not used up."""
+        """Return the reason why the run has to end. None: the amount that was left is not used up."""
         used = usage_to_used(usage_since(told, self.before))
         beside = UsedSpending()
         if self.family_usage is not None:
@@ -124,7 +124,7 @@ def usage_to_used(usage: RunUsage) -> UsedSpending:
 
 
 def usage_since(told: RunUsage, before: RunUsage) -> RunUsage:
-    """Return the usage on top of what the session had reported earlier. A number that is smaller than before adds
+    """Return the usage beyond the usage that the session had reported before. A number that is smaller than before adds
     nothing."""
     cost = told.cost_usd
     return replace(

@@ -79,8 +79,8 @@ class UsageEntry:
     labels: frozenset[str] = frozenset()  # key=value
 
     def age(self, now: Instant) -> float | None:
-        """Return the seconds since the entry. None: the entry's clock cannot be believed, and the entry would count for
-        ever."""
+        """Return the seconds since the entry. None: the time of the entry cannot be believed, and with it the entry
+        would count for ever."""
         if self.at.boot_id != now.boot_id and self.at.wall > now.wall + CLOCK_WAS_SET_BACK:
             return None
         return max(0.0, now.since(self.at))
@@ -154,8 +154,8 @@ def entries_in_window(entries: Iterable[UsageEntry], now: Instant, label: str | 
 
 
 def seconds_until_free(entries: Iterable[UsageEntry], cap: SpendingCap, now: Instant) -> float:
-    """Return the seconds until the window has moved on so far that the cap is no longer reached. 0: the cap is not
-    reached now."""
+    """Return the seconds until old entries have left the window, so that the cap is no longer reached. 0: the cap is
+    not reached now."""
     total = UsedSpending()
     for age, entry in sorted(
         ((entry.age(now) or 0.0, entry) for entry in entries_in_window(entries, now)), key=lambda e: e[0]

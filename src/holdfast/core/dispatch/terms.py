@@ -11,7 +11,8 @@ from holdfast.core.dispatch.accounts import NO_BLOCKED_TASKS, BlockedTasks
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
-    """The tasks that one named worker takes: of its agent (None: any), with all of its labels, under its account."""
+    """The lane of one named worker. It takes tasks of its agent (None: any agent) with all of its labels, and runs them
+    under its account."""
 
     name: str
     agent: str | None = None
@@ -31,7 +32,7 @@ class ClaimTerms:
     lane: Lane | None = None  # None: an anonymous lane, which takes any waiting task
 
     def __bool__(self) -> bool:
-        """True if the claim has to check more than the queue itself."""
+        """True if a claim under these terms has to check more than the queue itself."""
         return bool(self.blocked or self.providers_down or self.labels or self.full_repos or self.held or self.lane)
 
 
@@ -40,7 +41,7 @@ ANY_TERMS = ClaimTerms()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorBlocks:
-    """Obstacles that time does not remove: only an operator can help the tasks behind them."""
+    """Obstacles that time does not remove: the tasks that they block wait until an operator acts."""
 
     blocked: BlockedTasks = NO_BLOCKED_TASKS  # tasks whose accounts are stopped
     labels: frozenset[str] = frozenset()  # `key=value` labels whose total budget is spent

@@ -1,7 +1,7 @@
 """Named long-lived workers: their states, and the decision after the agent of one crashes. Pure.
 
-A worker claims matching tasks one at a time (`core.dispatch.terms.Lane` defines which). Its record is about the worker
-alone. core/runs/policy.py decides about the task whose agent crashed.
+A worker claims matching tasks one at a time (`core.dispatch.terms.Lane` defines which). This module decides about the
+worker alone. core/runs/policy.py decides about the task whose agent crashed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def decide_after_run(
     *,
     is_paid: bool = True,
 ) -> CrashDecision:
-    """Decide about a worker after its run ended. `earlier` are its crashes since an operator last started it.
+    """Decide about a worker after its run ended. `earlier` are the worker's crashes since an operator last started the
+    worker.
 
     `is_paid` is false when the crash spends no budget at all (a mass death, R-CRASH-07).
     """
@@ -147,8 +148,8 @@ def count_crashes_in_window(crashes: Sequence[Instant], window: float, now: Inst
 def is_bench_over(crashes: Sequence[Instant], window: float, now: Instant) -> bool:
     """True if a benched worker was quiet for a whole window. `crashes` are in the order in which they happened.
 
-    After the clock was set back, a crash of an earlier boot may be in the future. It does not keep the worker benched,
-    because the end of the bench would be unknown.
+    After the clock was set back, a crash of an earlier boot may be in the future. Such a crash does not keep the worker
+    benched, because the end of the bench would be unknown.
     """
     if not crashes:
         return True

@@ -2,7 +2,7 @@
 
 Four rules, each of which can be switched off:
 
-- doomed: the agent's own error shows that it cannot succeed, or it only retries (core/health/stalled.py).
+- doomed: the agent's own error shows that the agent cannot succeed, or it only retries (core/health/stalled.py).
 - looping: too many events in a row were not new.
 - start-up: there was never any sign of life.
 - stuck: silence.
@@ -82,7 +82,7 @@ class RunFacts:
 
     @property
     def needs_tree(self) -> bool:
-        """True if silence alone proves nothing."""
+        """True if the activity of the process tree is needed, because silence alone proves nothing."""
         return bool(self.tools) or not self.reads_events
 
 
@@ -123,7 +123,7 @@ def diagnose(facts: RunFacts, rules: HealthRules) -> Diagnosis:
 
 
 def _doomed_at(facts: RunFacts, rules: HealthRules) -> float:
-    """Return when the agent counts as doomed. inf: no such verdict is near."""
+    """Return the time from which the agent counts as doomed. inf: there is no such time."""
     stall = facts.stall
     if stall is None:
         return math.inf
@@ -168,7 +168,7 @@ def _silence(facts: RunFacts, rules: HealthRules) -> _Silence | None:
 
 def _watched_long_enough(facts: RunFacts, silence: _Silence) -> float:
     """Return when an adopted run was watched for long enough. The absence of a supervisor is not evidence against an
-    agent, so look twice, with time between."""
+    agent, so the run is looked at twice, with time in between."""
     if facts.watched_since <= facts.started_at:
         return -math.inf
     return facts.watched_since + min(silence.limit, LOOK_TWICE)
@@ -197,8 +197,8 @@ def _judge_with_tree(facts: RunFacts, rules: HealthRules, silence: _Silence) -> 
 
 
 def _quiet_moment(facts: RunFacts, silence: _Silence) -> float:
-    """Return since when the agent is quiet. A tool's own deadline counts as a sign of life: the tool may be silent
-    until then."""
+    """Return the time since which the agent is quiet. A tool's own deadline counts as a sign of life: the tool may be
+    silent until then."""
     moments = [silence.since]
     moments += [tool.deadline_at for tool in facts.tools if tool.deadline_at is not None]
     if facts.tree is not None:
@@ -211,8 +211,8 @@ def _quiet_moment(facts: RunFacts, silence: _Silence) -> float:
 def _next_look(facts: RunFacts, silence: _Silence) -> float:
     """Return the time of the next look at the tree.
 
-    It is soon after a sign of life, to find out when the silence begins. It is soon while the tree works, to find out
-    when it stops. Otherwise it is late.
+    The look comes soon after a sign of life, to find out when the silence begins. It comes soon while the tree works,
+    to find out when the tree stops. Otherwise it comes late.
     """
     soon = min(max(silence.limit / 10, SOONEST), SOON)
     tree = facts.tree

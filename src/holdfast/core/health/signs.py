@@ -1,7 +1,7 @@
 """The signs of health in an agent's events: one sign per event, and the state that they add up to.
 
-`signs_from_events` turns the events of one line into signs, without any memory. `AgentActivity` has the memory: which
-tools are open, and how many events in a row were not new.
+`signs_from_events` turns the events of one line into signs, without any memory. `AgentActivity` remembers which tools
+are open, and how many events in a row were not new.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class AgentActivity:
         self._lately: dict[int, None] = {}  # in order, the newest last; checksums, so that it stays small
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
-        """Add a sign that was read at `at`. It may have been written since the last reading (`not_before`)."""
+        """Add a sign that was read at `at`. The agent wrote it at some time after the last reading (`not_before`)."""
         if sign.usage is not None:
             self.spending.add(sign.usage)
         if sign.kind is SignKind.USAGE:
@@ -172,7 +172,7 @@ class AgentActivity:
             self.last_step = make_printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
 
     def record_progress(self, at: float) -> None:
-        """Record progress: something new from the agent, or observed elsewhere."""
+        """Record progress: the agent wrote something new, or its progress was observed elsewhere."""
         self.steps = 0
         self.progress_at = at
         self.stall = None
@@ -207,7 +207,7 @@ class AgentActivity:
         return is_new
 
     def dump(self) -> dict[str, Any]:
-        """Return the state for the next supervisor, which continues reading at the same position."""
+        """Return the agent's activity as data for the next supervisor, which continues reading at the same position."""
         return {
             "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
             "steps": self.steps,
@@ -221,8 +221,8 @@ class AgentActivity:
 
     @classmethod
     def load(cls, kept: Mapping[str, Any]) -> AgentActivity:
-        """Rebuild the state from `dump`. Raise ValueError, KeyError, TypeError, AttributeError or OverflowError for
-        data of another form."""
+        """Rebuild the activity from what `dump` returned. Raise ValueError, KeyError, TypeError, AttributeError or
+        OverflowError for data of another form."""
         talk = cls()
         for key, (name, opened_at, deadline_at) in kept["tools"].items():
             talk.tools[str(key)[:MOST_ID]] = OpenTool(
@@ -244,9 +244,9 @@ class AgentActivity:
 
 
 def _is_burst(times: deque[float], at: float, not_before: float | None) -> bool:
-    """Add a time. True if the queue is full and all of it is newer than BURST.
+    """Add a time to the queue. Return True if the queue is full and all of its times are newer than BURST.
 
-    A line that was read late may be older than its reading, so the earliest possible time counts.
+    A line may have been written long before it was read, so the earliest possible time counts.
     """
     times.append(at if not_before is None else not_before)
     return len(times) == times.maxlen and at - times[0] <= BURST
@@ -275,13 +275,14 @@ def _usage_sign(usage: Usage) -> Sign:
 
 
 def _end_of(text: str) -> str:
-    """Return the end of a text. A word that would be cut is left out, because half of a secret is not recognized."""
+    """Return the end of a text. A word that would be cut is left out, because half of a secret is not recognized as
+    one."""
     return text if len(text) <= MOST_CONTENT else "".join(text[-MOST_CONTENT:].split(None, 1)[1:])
 
 
 def _sign(event: AgentEvent) -> Sign | None:
     """Return the sign of an event. Text, tools and results are progress when they are new. A retry or a bookkeeping
-    step never is."""
+    step is never progress."""
     match event:
         case AgentText(text=text, is_delta=is_delta):
             told = "" if is_delta else _end_of(text)  # a piece of a text may hold half of a secret

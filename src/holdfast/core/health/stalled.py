@@ -1,7 +1,7 @@
 """Agents that continue although they cannot get anywhere, and process trees that are quiet. Pure.
 
-Some CLIs never end by themselves: they sleep through an hour's limit in silence, or wait for the network for ever. Such
-a wait is the supervisor's task: it resumes the session later, and other tasks may run meanwhile.
+Some CLIs never end by themselves: they sleep through an hour's limit in silence, or wait for the network for ever. The
+supervisor waits instead: it resumes the session later, and other tasks may run meanwhile.
 
 `CpuTrail` computes since when a process tree is quiet, from readings of its CPU time.
 """
@@ -46,7 +46,7 @@ class Stall:
 
     @classmethod
     def load(cls, kept: Sequence[Any]) -> Stall:
-        """Rebuild the value from `dump`. Raise ValueError or TypeError for data of another form."""
+        """Rebuild the trouble from its stored form. Raise ValueError or TypeError for data of another form."""
         kind, words, since, next_try = kept
         return cls(
             kind=StallKind(kind),
@@ -66,7 +66,8 @@ def merge_stalls(before: Stall | None, now: Stall) -> Stall:
 
 
 def time_to_give_up(stall: Stall, rules: HealthRules, *, has_open_tool: bool) -> float:
-    """Return when the agent is ended, if nothing changes. inf: never. An open tool may still make progress."""
+    """Return the time at which the agent is ended if nothing changes. inf: never. An open tool may still make
+    progress."""
     if not _is_on(rules.doomed_after):
         return math.inf
     if stall.kind is StallKind.HOPELESS:
@@ -105,9 +106,9 @@ AT_WORK = 3 * TICK
 class CpuTrail:
     """Readings of a tree's CPU time (time, CPU seconds so far), only as many as are needed.
 
-    The counter only rises. A reading that is further back than the CPU time of a whole quiet window can never again
-    start a quiet window, so it is dropped. A busy tree keeps a handful of readings, a quiet one a few dozen. A tree is
-    quiet if it uses less than `quiet_share` of one core (R-TERM-04).
+    The counter only rises. A reading is dropped when more CPU time was used since than a whole quiet window may have:
+    no quiet window can start there. A busy tree keeps a handful of readings, a quiet one a few dozen. A tree is quiet
+    if it uses less than `quiet_share` of one core (R-TERM-04).
     """
 
     def __init__(self, window: float, quiet_share: float) -> None:
@@ -131,8 +132,8 @@ class CpuTrail:
 
     @property
     def quiet_since(self) -> float | None:
-        """Return the time since which the tree used less than a hundredth of what a window has, up to the newest
-        reading."""
+        """Return the start of the quiet time before the newest reading: since then the tree used less CPU time than
+        `quiet_share` of a whole window."""
         return self._readings[0][0] if self._readings else None
 
     @property

@@ -1,7 +1,8 @@
 """The effect of a result that an agent claimed (`holdfast agent complete` or `fail`).
 
-A claim is the agent's own statement. It counts for a tree that ended by itself. It also counts for a tree that we ended
-only because it did not exit, because the supervisor stopped, or because its time was up meanwhile.
+A claim is the agent's own statement. It counts if the process tree ended by itself. It also counts if Holdfast ended
+the tree for one of three reasons: the agent did not exit after its claim, the supervisor stopped, or the time was up
+meanwhile.
 
 An operator's cancel, a health verdict of ours and a missing proof of the end come first, as in `classify`. An adapter
 that saw a limit has better evidence than a claim.
@@ -62,7 +63,8 @@ def _claim_counts(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
 def _judge_complete_claim(
     end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, claim: Claim
 ) -> Verdict | None:
-    """Return the verdict on a claim of `complete`. None: the run crashed or was killed after it, and not by us."""
+    """Return the verdict on a claim of `complete`. None: after the claim the run crashed, or something other than
+    Holdfast killed it."""
     was_asked = end.cause is Cause.STOPPED or end.signal is not None
     if end.cause in _ENDED_BY_KEEPER or (was_asked and stop_why is not None):
         why = "it did not exit" if stop_why is None else _WHY_ENDED.get(stop_why, "it did not exit")

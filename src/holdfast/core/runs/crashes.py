@@ -57,8 +57,8 @@ class RecoverableWork:
 
 
 def choose_reaction(outcome: Outcome, *, goes_on: bool, is_known: bool = False) -> CrashReaction:
-    """Return the reaction to an ending. `goes_on`: the policy queues the task again. `is_known`: this very death was
-    recorded before."""
+    """Return the reaction to an ending. `goes_on`: true if the policy queues the task again. `is_known`: true if this
+    very death was recorded before."""
     if outcome not in CRASHES or is_known:
         return CrashReaction.IGNORE
     return CrashReaction.RESTART if goes_on else CrashReaction.NOTIFY
@@ -76,7 +76,7 @@ def worker_crash_alert_key(worker: str) -> str:
 
 
 def is_crash_alert(alert_key: str) -> bool:
-    """True if `crash.notify` decides whether the alert is sent (R-CRASH-05)."""
+    """True for the key of an alert about crashes: `crash.notify` decides whether it is sent (R-CRASH-05)."""
     return alert_key.startswith("crash:")
 
 

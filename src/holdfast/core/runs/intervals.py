@@ -24,8 +24,8 @@ class AdaptiveTimeout:
 def adapt_timeout(
     durations: Sequence[float], floor: float, own: float, *, factor: float, least: int
 ) -> AdaptiveTimeout | None:
-    """Return `factor` × the mean of `durations`, at least `floor`, and at most `own`, the task's timeout. None: fewer
-    than `least` durations."""
+    """Return `factor` × the mean of `durations`, at least `floor`, and at most `own`, the task's timeout. None: there
+    are fewer than `least` durations."""
     # A run that was over before its start was recorded took 0 seconds. A negative duration means that the clock was set
     # back.
     known = [seconds for seconds in durations if seconds >= 0]
@@ -56,8 +56,8 @@ class CheckpointRules:
 def next_checkpoint_interval(every: float, interval: float, cost: float) -> float:
     """Return the next interval after a checkpoint that took `cost` seconds.
 
-    The interval doubles when the cost exceeds its share. It halves when half of it could bear the cost. It is never
-    below the interval that is asked for.
+    The interval doubles when the cost exceeds its share. It halves when the cost would stay within its share at half
+    the interval. It is never shorter than `every`.
     """
     if cost > COST_SHARE * interval:
         return min(interval * 2, every * LONGEST_INTERVAL_FACTOR)

@@ -1,5 +1,5 @@
-"""The judgement whether a recorded process is dead, alive or unknown. "Unknown" never kills, deletes or releases
-anything."""
+"""The judgement whether a recorded process is dead, alive or unknown. A process judged "unknown" is never a reason to
+kill, delete or release anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessIdentity:
-    """The identity of one process. A pid alone is not enough: it is reused within a minute of heavy forking."""
+    """The identity of one process. A pid alone is not enough: the system may reuse a pid within a minute."""
 
     boot_id: str
     pid: int
@@ -34,7 +34,8 @@ class ProcessSighting:
 
 
 def judge_liveness(recorded: ProcessIdentity | None, seen: ProcessSighting) -> Liveness:
-    """Judge whether the recorded process still lives (R-CRASH-01: a zombie is dead, a missing record is unknown)."""
+    """Judge whether the recorded process still lives (R-CRASH-01: a zombie is dead, a process without a record is
+    unknown)."""
     if recorded is None:
         return Liveness.UNKNOWN
     if recorded.boot_id != seen.boot_id:

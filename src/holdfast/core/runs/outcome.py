@@ -1,7 +1,7 @@
 """The outcome of a run: one closed set, one classifier.
 
 The keeper's record has the facts about the process. The agent's adapter returns the meaning of its output. The process
-facts come first: a death that we asked for, a timeout or a lost host must never be read as the agent's own doing.
+facts come first: a death that Holdfast asked for, a timeout or a lost host must never count as the agent's own fault.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ _UNHEALTHY = frozenset({Outcome.STUCK, Outcome.LOOPING, Outcome.STARTUP_TIMEOUT}
 
 
 def termination_reason(outcome: Outcome) -> str:
-    """Return the name of an ending in `agent.terminated` (R-TERM-08). Three health verdicts share one word there."""
+    """Return the name of an outcome in the event `agent.terminated` (R-TERM-08). Three health verdicts have the same
+    name there."""
     if outcome in _UNHEALTHY:
         return "health_check_failed"
     return "error" if outcome is Outcome.FAILED else str(outcome)
 
 
 class Cause(StrEnum):
-    """The cause of the leader's end according to its keeper (`cause` in exit.json)."""
+    """The cause of the end of a run's first process, according to its keeper (`cause` in exit.json)."""
 
     EXITED = "exited"  # by itself, or by a signal that was not ours
     STOPPED = "stopped"  # our kill ladder, on request

@@ -1,4 +1,4 @@
-"""The step that follows an ending: outcome → action, paid from a durable retry budget.
+"""The policy: which action follows an outcome, and which durable retry budget pays for it.
 
 Every automatic continuation spends from a budget in the store, so neither a crash nor a restart can make Holdfast loop.
 The table `POLICY` is the whole policy. `decide` only does the arithmetic.
@@ -156,7 +156,8 @@ def decide(
 
 
 def task_outcome(verdict: Verdict, decision: Decision) -> Outcome:
-    """Return the outcome to show for a task. It is that of its run, but never `completed` for a failed task."""
+    """Return the outcome to show for a task. It is the outcome of its last run, but never `completed` for a failed
+    task."""
     is_refuted = decision.action is PolicyAction.FAIL and verdict.outcome is Outcome.COMPLETED
     return Outcome.FAILED if is_refuted else verdict.outcome
 
@@ -164,7 +165,8 @@ def task_outcome(verdict: Verdict, decision: Decision) -> Outcome:
 def rebase_times(decision: Decision, decided: Instant, now: Instant) -> Decision:
     """Shift the times of a decision made at `decided` if the wall clock was set before it is recorded at `now`.
 
-    Saving work in between may take long. Without the shift, a wait of a second could become one of years.
+    The work is saved between the two, which may take long. Without the shift, a wait of a second could become a wait of
+    years.
     """
     moved = (now.wall - now.boottime) - (decided.wall - decided.boottime)
     if decided.boot_id != now.boot_id or abs(moved) < CLOCK_WAS_SET:
@@ -178,8 +180,8 @@ def rebase_times(decision: Decision, decided: Instant, now: Instant) -> Decision
 
 
 def _is_refused_by_limit(verdict: Verdict) -> bool:
-    """True if the run met a limit before its model answered. Such a run is only a probe: it costs a task nothing but
-    the time of its wait."""
+    """True if the run met a limit before its model answered. That run was only a probe: it spends no budget of its task
+    except the time of its wait."""
     return verdict.outcome in PARKING and not verdict.has_answer
 
 
@@ -189,8 +191,8 @@ def _rule_for(verdict: Verdict) -> Rule:
 
 
 def _decide_parking(verdict: Verdict, end: float, now: Instant, repeats: int) -> AccountPause | None:
-    """Return the effect on the run's account. It does not depend on the task: other runs of the account would meet the
-    same limit."""
+    """Return the effect on the run's account. The effect does not depend on the task, because other runs of the account
+    would meet the same limit."""
     if verdict.outcome in STOPPING:
         return AccountPause(until=None, outcome=verdict.outcome, reason=verdict.reason)
     if verdict.outcome in PARKING:
@@ -332,7 +334,7 @@ def _resume_after(rule: Rule, verdict: Verdict, now: Instant, end: float) -> flo
 
 
 def _is_end_known(verdict: Verdict, now: Instant) -> bool:
-    """True if the provider reported the end of the limit, and it can be believed."""
+    """True if the provider reported the end of the limit, and that time can be believed."""
     at = verdict.resets_at
     return at is not None and math.isfinite(at) and at <= now.wall + LONGEST_WAIT_FOR_LIMIT
 

@@ -1,4 +1,4 @@
-"""The decision to preserve or clean a workspace when its task ends: one resolver for every path (R-CLEAN-01…03,
+"""The decision to preserve or clean a workspace when its task ends: one function for every code path (R-CLEAN-01…03,
 R-CLEAN-11)."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEPT = re.compile(r"(.*) \(([a-z.]+)\)", re.DOTALL)
 
 
 def parse_disposition(spec: TaskSpec, ending: TaskState, kept: str | None, *, preserve: bool) -> Disposition:
-    """Read the disposition back from the text in the ledger. If another text has replaced it, resolve the disposition
+    """Read the disposition back from the text in the ledger. If another text has replaced the disposition, resolve it
     again."""
     found = _KEPT.fullmatch(kept or "")
     if found is not None:
@@ -40,8 +40,9 @@ def parse_disposition(spec: TaskSpec, ending: TaskState, kept: str | None, *, pr
 
 
 def resolve_disposition(spec: TaskSpec, ending: TaskState) -> Disposition:
-    """Return the disposition by the precedence of R-CLEAN-03, with `keep_workspace` above it and `cleanup_on_complete`
-    below."""
+    """Return the disposition of a workspace. `keep_workspace` preserves it in any case. Otherwise
+    `cleanup_on_complete` decides about a completed task, and the precedence of R-CLEAN-03 about a failed task. A
+    cancelled task keeps none."""
     if ending not in TASK_TERMINAL:
         raise ValueError(f"a task that is {ending} keeps its workspace: there is nothing to decide")
     if spec.keep_workspace:

@@ -82,9 +82,11 @@ def seconds_until_crash_expires(ledger: Sequence[Spend], limits: RetryLimits, no
 
 
 def _mark_own_ends(ledger: Sequence[Spend]) -> list[bool]:
-    """Mark each entry of a run that neither broke nor hung: its provider answered and its host lived.
+    """Return one flag per entry: true for a run that neither broke nor hung, so that its provider answered and its host
+    lived.
 
-    A crash is paid together with a run and proves neither, so it must not give anything back. A completed stage does.
+    A crash is recorded as two entries, of a crash and of a run. Its run is not marked, because it proves neither. A
+    completed stage is marked.
     """
     return [
         entry.budget is Budget.STAGE
@@ -104,7 +106,7 @@ def count_losses_in_a_row(ledger: Sequence[Spend]) -> int:
 
 
 def is_lost_too_often(ledger: Sequence[Spend], limits: RetryLimits) -> bool:
-    """True if there were too many losses in a row, or more losses in total than a task may have runs."""
+    """True if there were too many losses in a row, or as many losses in total as a task may have runs."""
     return count_losses_in_a_row(ledger) >= limits.lost or spent(ledger, Budget.LOST) >= max_losses(limits)
 
 
@@ -117,7 +119,7 @@ def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
     losses.
 
     The time is added up from entry to entry, so that one wrong reading of the wall clock cannot hide the rest. Time
-    after a crash is not waiting and does not count. It takes nothing back either.
+    after a crash is not waiting and does not count. A crash does not reset the total either.
     """
     later, total = now, 0.0
     for entry, is_own_end in zip(reversed(ledger), reversed(_mark_own_ends(ledger)), strict=True):
@@ -145,7 +147,7 @@ def max_outages(limits: RetryLimits) -> int:
 
 
 def _count_outages(ledger: Sequence[Spend]) -> int:
-    """Count the outage entries since the last resume, whether they belong to one outage or to several."""
+    """Count the outage entries since the last resume, whether these entries belong to one outage or to several."""
     count = 0
     for entry in reversed(ledger):
         if entry.budget is Budget.RESUME:
@@ -167,7 +169,8 @@ def seconds_waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
 
 
 def count_limits_in_a_row(ledger: Sequence[Spend]) -> int:
-    """Count the pauses for limits since the last run that was paid: no model answered in any later run."""
+    """Count the pauses for limits since the ledger's newest entry of a run or a stage. No model answered in any later
+    run."""
     count = 0
     for entry in reversed(ledger):
         if entry.budget in (Budget.RUNS, Budget.STAGE):
@@ -186,7 +189,7 @@ def max_waits(limits: RetryLimits) -> int:
 
 
 def may_return_resume(ledger: Sequence[Spend]) -> bool:
-    """True if the newest run follows a counted resume, so that a run without an answer gives that resume back."""
+    """True if the newest run follows a counted resume, so that this resume is given back if the run got no answer."""
     kinds = (Budget.RUNS, Budget.STAGE, Budget.WAIT, Budget.RESUME)
     newest = next((entry.budget for entry in reversed(ledger) if entry.budget in kinds), None)
     return newest is Budget.RESUME
@@ -200,7 +203,7 @@ def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeDecision:
-    """The answer to a resume. It is the same for manual, automatic and API resumes."""
+    """The decision whether a task may be resumed. It is the same for manual, automatic and API resumes."""
 
     allowed: bool
     attempt: int
@@ -208,8 +211,8 @@ class ResumeDecision:
 
 
 def end_of_pause(request: Request, now: Instant) -> float | None:
-    """Return when a task that an operator paused for a time continues. The result is never later than that time from
-    now: a clock that was set back since must not turn hours into years."""
+    """Return the wall time at which a task that an operator paused for a duration continues. The result is at most that
+    duration from now, because a clock that was set back since must not turn hours into years."""
     until, seconds = request.data.get("until"), request.data.get("seconds")
     if not isinstance(until, int | float) or not isinstance(seconds, int | float):
         return None

@@ -7,8 +7,8 @@ An expression is matched against local time. When local time is set forward or b
 - Every other expression ("every ten minutes", and any with seconds) goes by real time. A skipped time does not exist.
   A time that is shown twice comes twice.
 
-Debian's cron does the same. The code never walks through a gap, however long it is. The first occurrence from a time
-on, and the last one until a time, are each found by the calendar. Times are whole seconds since the epoch.
+Debian's cron does the same. The code never walks through a gap, however long it is. Both `first_occurrence` and
+`last_occurrence` compute their result from the calendar. Times are whole seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELDS = 5
 
 
 def first_occurrence(cron: str, zone: str, moment: float) -> float | None:
-    """Return the first occurrence at or after `moment`. None: there is none any more."""
+    """Return the first occurrence at or after `moment`. None: no occurrence is left."""
     return _found(_first_fixed if _is_fixed(cron, zone) else _first_real, cron, zone, math.ceil(moment))
 
 
@@ -100,8 +100,8 @@ def _change_after(tz: tzinfo, moment: int, until: int) -> int | None:
 
 
 def _change_before(tz: tzinfo, moment: int, since: int) -> int | None:
-    """Return the last time in (since, moment] from which the offset of `moment` applies, if it did not apply at
-    `since`."""
+    """Return the time in (since, moment] at which the present offset of `moment` began. None: the offset was the same
+    at `since`."""
     offset, high = _offset(tz, moment), moment
     while tz is not UTC and high > since:
         low = max(high - _PROBE, since)
@@ -148,7 +148,7 @@ def _last_fixed(cron: str, tz: tzinfo, moment: int) -> int | None:
 
 
 def _moment_of(tz: tzinfo, shown: int) -> int:
-    """Return when a clock shows this local time for the first time, or skips it."""
+    """Return the time at which a clock in `tz` shows the local time `shown` for the first time, or skips it."""
     wall = (_EPOCH + timedelta(seconds=shown)).replace(tzinfo=tz)
     found = shown - _seconds(wall)
     if found + _offset(tz, found) == shown:

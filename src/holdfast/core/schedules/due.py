@@ -1,4 +1,5 @@
-"""The due occurrences of a schedule, and the next step for each. Pure. A long gap makes nothing here slower."""
+"""The due occurrences of a schedule, and the next step for each. Pure. A long gap between two looks makes no function
+here slower."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class ScheduleStep(StrEnum):
 
 
 def find_due(record: ScheduleRecord, now: Instant) -> DueOccurrences | None:
-    """Return what became due since the cursor, under the schedule's misfire policy. None: nothing. Several missed
-    occurrences count as one: the latest."""
+    """Return the occurrences that became due since the cursor, under the schedule's misfire policy. None: none became
+    due. Several missed occurrences count as one: the latest."""
     schedule = record.schedule
     latest = _latest(schedule, now.wall)
     if latest is None or latest <= record.cursor:
@@ -55,8 +56,9 @@ def admit(record: ScheduleRecord, found: DueOccurrences | None) -> tuple[float, 
 
 
 def skips_new(record: ScheduleRecord) -> bool:
-    """True if occurrences that become due now are skipped, because the last task has not ended. Occurrences that wait
-    already keep waiting: missed ones that are made up for one by one, and a refused one."""
+    """True if occurrences that become due now are skipped, because the last task has not ended. Occurrences that
+    wait already keep waiting: missed occurrences that are made up for one by one, and an occurrence whose fire was
+    refused."""
     return record.schedule.overlap is Overlap.SKIP and record.is_busy
 
 
@@ -73,8 +75,8 @@ def next_schedule_step(record: ScheduleRecord, now: Instant) -> tuple[ScheduleSt
 
 
 def is_backing_off(record: ScheduleRecord, now: Instant) -> bool:
-    """True if a refused fire is not tried again yet. A wait that was decided in the future (the clock was set back
-    since) is over."""
+    """True if a refused fire is not tried again yet. If the clock was set back since the refusal, the wait counts as
+    over."""
     if record.next_try is None or record.tried_at is None:
         return False
     return record.tried_at <= now.wall < record.next_try
@@ -85,7 +87,8 @@ def refused_fire_delay(failures: int) -> float:
 
 
 def next_look_at_schedule(record: ScheduleRecord, now: Instant) -> float | None:
-    """Return when to look at the schedule again. A time in the past means now. None: nothing will become due."""
+    """Return the wall time at which to look at the schedule again. A time in the past means now. None: nothing will
+    become due."""
     if not record.enabled:
         return None
     moments = [record.next_try] if record.waiting and is_backing_off(record, now) else []
@@ -93,7 +96,8 @@ def next_look_at_schedule(record: ScheduleRecord, now: Instant) -> float | None:
 
 
 def next_fire(record: ScheduleRecord, now: Instant) -> float | None:
-    """Return when the next occurrence is due. None: never, or the schedule is disabled."""
+    """Return the wall time at which the next occurrence is due. None: no occurrence is left, or the schedule is
+    disabled."""
     if not record.enabled:
         return None
     schedule = record.schedule
@@ -113,8 +117,8 @@ def upcoming_occurrences(schedule: Schedule, after: float, count: int) -> list[f
 
 
 def due_at(schedule: Schedule, occurrence: float) -> float:
-    """Return when an occurrence is due, with its jitter. The jitter of an occurrence is always the same, and ends
-    before the next occurrence."""
+    """Return the wall time at which an occurrence is due, with its jitter. The jitter of an occurrence is always the
+    same, and ends before the next occurrence."""
     if schedule.jitter <= 0:
         return occurrence
     following = first_occurrence(schedule.cron, schedule.zone, _just_after(occurrence))
@@ -142,7 +146,7 @@ def _latest_ones(schedule: Schedule, latest: float, after: float) -> tuple[float
 
 
 def _between(schedule: Schedule, after: float, before: float) -> tuple[float, ...]:
-    """Return the first occurrences of a gap."""
+    """Return the first occurrences between two times."""
     found: list[float] = []
     occurrence = first_occurrence(schedule.cron, schedule.zone, _just_after(after))
     while occurrence is not None and occurrence < before and len(found) < COUNTED:

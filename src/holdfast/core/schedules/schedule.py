@@ -1,4 +1,4 @@
-"""Schedules that run tasks on a schedule: the definition of one, and its stored state. Pure."""
+"""Schedules that add tasks: the definition of a schedule, and its stored state. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Overlap(StrEnum):
 
 
 class Misfire(StrEnum):
-    """The rule for missed occurrences: no supervisor ran, or the clock jumped."""
+    """The rule for occurrences that were missed because no supervisor ran, or the clock jumped."""
 
     LAST = "last"  # the latest one is made up for
     SKIP = "skip"  # none is made up for
@@ -30,7 +30,7 @@ class Misfire(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """One checked `[[schedule]]`: every value in it can be computed with."""
+    """One checked `[[schedule]]`: all of its values are valid."""
 
     name: str
     repo: str  # top level of the checkout that its tasks work on
@@ -47,13 +47,14 @@ class Schedule:
 
     @property
     def key(self) -> str:
-        """Return the identity of the schedule. Two repositories may each have a "nightly"."""
+        """Return the identity of the schedule. It includes the repository, because two repositories may each have a
+        schedule "nightly"."""
         return f"{self.repo}\0{self.name}"
 
     @property
     def max_waiting(self) -> int:
-        """Return how many occurrences may wait. If there are more, the latest wait. With `replace` only one waits:
-        agents would be started only to be ended at once."""
+        """Return how many occurrences may wait. If there are more, only the latest ones wait. With `replace` only one
+        waits, because the agents of the others would be started only to be ended at once."""
         return max(1, self.most) if self.misfire is Misfire.ALL and self.overlap is not Overlap.REPLACE else 1
 
 

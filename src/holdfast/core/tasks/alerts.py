@@ -1,7 +1,7 @@
 """Deliveries of alerts and endings to people: their targets, their retries and their end. Pure.
 
-A delivery counts an attempt before anything is sent. So a crash in between cannot make Holdfast send for ever. Many
-endings and alerts of tasks within a short time become one notice (`plan_notices`).
+A delivery counts an attempt before anything is sent, so crashes cannot make Holdfast send for ever. Many endings and
+alerts of tasks within a short time become one notice (`plan_notices`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryRules:
-    """The rules for deliveries: which ones are made, and how often they are tried. All fields are settings."""
+    """The rules for deliveries: which deliveries are made, and how often each is tried. All fields are settings."""
 
     level: Level = Level.WARNING  # the least important level that is delivered
     resolved: bool = False  # also deliver the end of an alert
@@ -58,7 +58,7 @@ class DeliveryRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlertChange:
-    """One change of one alert. `key` stays the same however often it is sent."""
+    """One change of one alert. `key` stays the same however often the change is sent."""
 
     id: int
     key: str
@@ -83,7 +83,7 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecentNotices:
-    """The notices that people got lately, and whether more are likely soon."""
+    """The notices that people got lately, and whether more notices are likely soon."""
 
     alerts: int = 0  # of tasks, each sent by itself
     last: float | None = None  # when the last notice of endings was made (wall time)
@@ -113,15 +113,15 @@ class Delivery:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryPlan:
-    """The targets of a delivery. If there are none, `why` has the reason."""
+    """The targets of a delivery. If there are no targets, `why` has the reason."""
 
     targets: tuple[str, ...]
     why: str = ""
 
 
 def delivery_key(alert_id: int, transition: Transition, at: float) -> str:
-    """Return the key of a change. It is the same however often it is sent, and differs for every alert, even after a
-    restore."""
+    """Return the key of a change. The key is the same however often the change is sent. It differs for every alert,
+    even after a restore of the store."""
     return f"alert-{alert_id}-{transition}-{int(at * 1000):x}"
 
 
@@ -148,7 +148,8 @@ def is_at_least(level: str, least: str) -> bool:
 
 
 def plan_delivery(notice: AlertChange, targets: Sequence[str], rules: DeliveryRules) -> DeliveryPlan:
-    """Return the targets of a change of an alert. A change that is not sent is recorded all the same (R-CRASH-05)."""
+    """Return the targets of a change of an alert. A change that is sent to no target is recorded all the same
+    (R-CRASH-05)."""
     why = ""
     if not targets:
         why = "no target is configured"
@@ -183,7 +184,7 @@ def plan_notices(
     recent: RecentNotices,
     now: float,
 ) -> NoticePlan:
-    """Decide which notices are sent by themselves, and which endings and alerts of tasks are sent together, now or
+    """Decide which alert changes are sent alone, and which endings and alerts of tasks are sent together, now or
     later."""
     singles, held, told = [], [], recent.alerts
     for notice in unplanned:
@@ -215,8 +216,8 @@ def _alert_of(notice: AlertChange) -> Mapping[str, Any]:
 
 
 def _seconds_to_gather(moments: Sequence[float], rules: DeliveryRules, recent: RecentNotices, now: float) -> float:
-    """Return the seconds for which more endings are waited for. A moment in the future (a clock set back) is no reason
-    to wait."""
+    """Return the seconds to wait for more endings before a notice is sent. A moment in the future (a clock set back) is
+    no reason to wait."""
     passed = now - min(moments)
     wait = 0.0 if recent.is_idle or passed < 0 else FIRST_WAIT - passed
     since = rules.gather if recent.last is None else now - recent.last

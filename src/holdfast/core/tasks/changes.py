@@ -1,4 +1,4 @@
-"""Changes of a task that does not run: what a person gives, and the specification that follows. Pure."""
+"""Changes of a task that does not run: the fields that a person changes, and the specification after that. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TaskChange:
 
     @property
     def is_of_stage(self) -> bool:
-        """True if this changes what each stage of a workflow has for itself."""
+        """True if this changes a field that each stage of a workflow has for itself."""
         return any(part is not None for part in (self.agent, self.timeout, self.gate, self.tries))
 
 
@@ -100,7 +100,8 @@ def _with_agent(spec: TaskSpec, chosen: AgentOfTask) -> TaskSpec:
 
 
 def _gate_stage(spec: TaskSpec, change: TaskChange) -> tuple[Stage, ...]:
-    """Return the only stage of a task without a workflow: it carries the gate. Empty: the task has no gate."""
+    """Return the only stage of a task without a workflow: the stage that carries its gate. Empty: the task has no
+    gate."""
     before = spec.stages[0] if spec.stages else None
     gate = (before.gate if before is not None else "") if change.gate is None else change.gate
     if not gate:
@@ -136,7 +137,7 @@ def may_keep_session(before: TaskSpec, after: TaskSpec) -> bool:
 
 
 def describe_change(before: TaskSpec, after: TaskSpec) -> Iterator[tuple[str, str, str]]:
-    """Yield (what, its old value, its new value), as people read it."""
+    """Yield (name of the field, old value, new value) of each changed field, for people."""
     options, new_options = before.agent_options, after.agent_options
     stage, new_stage = (next(iter(spec.stages), None) for spec in (before, after))
     pairs: list[tuple[str, object, object]] = [

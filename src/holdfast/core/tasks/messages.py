@@ -1,8 +1,8 @@
-"""Messages of people to a task, and the prompts that are made of them. Pure.
+"""Messages of people to a task, and the prompts that are made of these messages. Pure.
 
 A message is given to the agent of one run. In a session that continues, the message alone is the prompt of that run.
-Every other prompt of the task has all messages so far behind the task's own prompt: the agent that takes over knows
-none of them.
+Every other prompt of the task has all messages so far behind the task's own prompt: a new agent has seen none of the
+messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Turn:
     is_interrupted: bool = False  # the turn before was cut short: its work is not done
 
     def full_prompt(self, prompt: str) -> str:
-        """Return the task's prompt with all messages behind it, but not the message that became the prompt itself."""
+        """Return the task's prompt with all messages behind it, except a message that became the task's prompt
+        itself."""
         later = [one.text for one in (*self.earlier, *self.new) if one.text != prompt]
         return "\n\n".join([prompt, *(f"{_LATER}\n\n{text}" for text in later)])
 
@@ -61,7 +62,8 @@ def task_commit_message(task_id: str, text: str, *body: str) -> str:
 
 
 def is_turn_over(outcome: str | None) -> bool:
-    """True if the agent, or a person, ended the turn. After any other ending the work continues."""
+    """True if the outcome shows that the agent, or a person, ended the turn. After any other outcome the work
+    continues."""
     return outcome is None or outcome in _ENDED_TURNS
 
 

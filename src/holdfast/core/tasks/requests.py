@@ -1,4 +1,5 @@
-"""Results of operators' requests. The store keeps each answer as a text. Code compares `RequestResult`."""
+"""Results of operators' requests. The store keeps each answer as a text. Code compares members of `RequestResult`
+instead."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from holdfast.core.states import TaskState
 
 
 class StopCause(StrEnum):
-    """The cause why a supervisor stopped in good order. Stores keep the value."""
+    """The cause of a supervisor's orderly stop. The store keeps the value."""
 
     DOWN = "down"
     SIGNAL = "signal"

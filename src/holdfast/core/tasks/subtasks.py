@@ -1,4 +1,5 @@
-"""Subtasks: the effect of a parent's move on them, and how many there may be. docs/subtasks.md shows the table.
+"""Subtasks: the effect of a parent's move on its subtasks, and the limit of their number. docs/subtasks.md shows the
+table.
 
 A subtask is a task of its own, with its own budgets, workspace and end. Only a cancel of its parent affects it: a
 cancel is meant for everything below the task. A subtask's end changes nothing for its parent. The parent's history
@@ -59,10 +60,10 @@ def affects_subtasks(parent: TaskState) -> bool:
 
 
 def refuse_subtask(parent: str, state: TaskState, depth: int, known: int, rules: SubtaskRules) -> str | None:
-    """Return why `parent` cannot have another subtask. None: it can.
+    """Return why `parent` cannot have another subtask. None: the parent can have one.
 
     `depth` is the level of the new subtask below the first task. `known` is the number of subtasks that the first task
-    has already. Both have a limit. Otherwise an agent with the prompt "split this up" could do so for ever.
+    has already. Both are limited, because an agent with the prompt "split this up" could add subtasks for ever.
     """
     if state is TaskState.CANCELLED:
         return (

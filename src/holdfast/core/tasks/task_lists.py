@@ -78,7 +78,7 @@ class TaskList:
     loose: int = 0  # lines of a checklist that belong to no item and are not headings
 
     def add(self, where: str, prompt: str, said: Mapping[str, Any]) -> None:
-        """Add an item, or the problems of the item by itself."""
+        """Add an item to the list. If the item itself has mistakes, add these instead."""
         problems = list(_problems(said))
         if not prompt.strip():
             problems.append("the prompt is empty")
@@ -154,7 +154,7 @@ def parse_comments(text: str) -> tuple[str, dict[str, Any], list[str]]:
 
 
 def _strip(line: str) -> str | None:
-    """Return the line without its comments. None: the line was nothing but comments."""
+    """Return the line without its comments. None: the line had nothing but comments."""
     return line if "\0" not in line else line.replace("\0", "").rstrip() if line.replace("\0", "").strip() else None
 
 
@@ -291,8 +291,8 @@ def _object(line: str) -> dict[str, Any] | str:
 
 
 def split_unique(items: Sequence[ListItem]) -> tuple[list[ListItem], list[ListItem], list[ListProblem]]:
-    """Return the items with each key once, further items with the same text, and a problem for each key given to two
-    different items."""
+    """Return three lists: the items with each key once, the repeated items with the same text, and a problem for each
+    key that two different items have."""
     first: dict[str, ListItem] = {}
     repeated, problems = [], []
     for item in items:
@@ -308,8 +308,8 @@ def split_unique(items: Sequence[ListItem]) -> tuple[list[ListItem], list[ListIt
 
 
 def order_by_needs(items: Sequence[ListItem]) -> tuple[list[ListItem], list[ListProblem]]:
-    """Return the items so that those which others wait for come first, otherwise as written. Return a problem for items
-    that wait for one another, because none of them could start."""
+    """Return the items in an order in which every item comes after those that it waits for, otherwise as written. Also
+    return a problem for items that wait for one another, because none of them could start."""
     by_key = {item.key: item for item in items}
     waiting = dict(by_key)
     done: dict[str, ListItem] = {}

@@ -18,7 +18,8 @@ _USUAL_PRIORITY = 2
 
 
 class LinkState(StrEnum):
-    """The state of the claim of an issue. After a crash every unsettled one is continued by reading the issue."""
+    """The state of the claim of an issue. After a crash the supervisor reads the issue of every unsettled claim and
+    continues the claim."""
 
     INTENDED = "intended"  # recorded before the tracker is asked to assign the issue to us
     CLAIMED = "claimed"  # read back: the issue is ours
@@ -31,7 +32,7 @@ class LinkState(StrEnum):
 
 
 class LinkStep(StrEnum):
-    """The next step for one link."""
+    """The next step for one link of an issue and its task."""
 
     CLAIM = "claim"
     CLAIM_AGAIN = "claim again"
@@ -94,8 +95,8 @@ class IssueLink:
 
 
 def next_link_step(link: IssueLink, now: Instant, *, closes: bool, room: bool) -> LinkStep | None:
-    """Return the next step for a link. `closes`: completed work closes its issue. `room`: one more task could start
-    soon."""
+    """Return the next step for a link. `closes`: true if completed work closes its issue. `room`: true if one more task
+    could start soon."""
     task = link.task_state
     is_over = task in TASK_TERMINAL
     if link.state is LinkState.RELEASING:
@@ -116,14 +117,14 @@ def next_link_step(link: IssueLink, now: Instant, *, closes: bool, room: bool) -
 
 
 def _is_due(link: IssueLink, now: Instant) -> bool:
-    """True if the task of the link may start. Until then others may take the issue. A wait from a clock that was set
-    back since is over."""
+    """True if the task of the link may start. Until then others may take the issue. If the clock was set back since the
+    wait began, the wait is over."""
     return link.not_before is None or link.not_before <= now.wall or link.updated_at > now.wall + 60
 
 
 def task_priority(issue: Issue) -> int:
-    """Convert a tracker's priority, where 0 is the most urgent of 0 to 4. In Holdfast the highest number comes first,
-    and 0 is usual."""
+    """Convert a tracker's priority (0 to 4, 0 is the most urgent) to a task's priority. In Holdfast the highest number
+    comes first, and 0 is usual."""
     return 0 if issue.priority is None else max(-2, min(2, _USUAL_PRIORITY - issue.priority))
 
 

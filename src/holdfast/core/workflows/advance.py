@@ -24,7 +24,7 @@ OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_d
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageOutcome:
-    """The end of a stage. With `cut_short`, only its gate is still to be asked."""
+    """The end of a stage. `cut_short`: its gate did not finish, so only the gate is left to run."""
 
     result: StageResult | None = None
     cut_short: str = ""  # the run whose gate is still to be asked: a stop ended it, or its command could not be run
@@ -40,7 +40,8 @@ def advance(
     limits: RetryLimits,
     stage_spent: str = "",
 ) -> tuple[Decision, NextStep | None]:
-    """Return what follows for the task when its stage has ended. `stage_spent`: the used-up budget of the stage.
+    """Return the decision about the task, and the next step of its workflow, when its stage has ended. `stage_spent`:
+    the used-up budget of the stage.
 
     The policy's decision stands while the stage continues: after a crash, a limit, or an operator's pause.
     """
@@ -78,8 +79,8 @@ def advance(
 def fail_if_stage_spent(
     decision: Decision, stage: StageOutcome | None, task: Task, verdict: Verdict, stage_spent: str
 ) -> Decision:
-    """Turn a continuation of a stage into its failure if the stage's budget is used up. `on_failure` decides what
-    follows."""
+    """Turn a continuation of a stage into its failure if the stage's budget is used up. The stage's `on_failure`
+    decides what follows."""
     at = None if is_workflow_over(task.spec.stages, task.progress) else stage_of(task.spec.stages, task.progress)
     if at is None or not at.budget or stage is None or stage.result is None:
         return decision
@@ -99,7 +100,8 @@ def fail_if_stage_spent(
 
 
 def _wait_for_gate(gate: GateResult) -> Decision:
-    """Pause a task whose gate could not be run: more tries of the agent cannot change that. A resume asks the gate."""
+    """Pause a task whose gate could not be run: more tries of the agent cannot change that. A resume runs the gate
+    again."""
     reason = f"the gate could not be run: `{gate.command}` {gate.how}"
     return Decision(action=PolicyAction.PAUSE, reason=reason, pause=PauseReason.GATE, alert=True)
 
@@ -136,7 +138,8 @@ def _decided(task: Task, decision: Decision, following: NextStep) -> Decision:
 
 
 def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
-    """Return how often the task was sent back to the stage `index`, or by it, counted from 1."""
+    """Return the number of the present turn of stage `index`: 1 plus the times that the task was sent back to the
+    stage, or by it."""
     name = task.spec.stages[index].name
     return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
 

@@ -34,7 +34,7 @@ class AgentChoice:
 
     @property
     def is_own(self) -> bool:
-        """True if it is another agent than the task's."""
+        """True if the choice names another agent than the task's."""
         return bool(self.agent or self.command or self.scenario)
 
 
@@ -88,7 +88,7 @@ class WorkflowDraft:
 
     @property
     def wants_range(self) -> bool:
-        """True if one of its prompts refers to a range of commits."""
+        """True if a prompt of the workflow refers to a range of commits."""
         return any("task.range" in _names(text) for text in prompts_of_draft(self))
 
     @property
@@ -107,7 +107,7 @@ def prompts_of_draft(draft: WorkflowDraft) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class DraftFlaw:
-    """One mistake: its stage and member (numbers from 0), and its key."""
+    """One mistake of a draft: the stage and the member that have it (numbers from 0), and its key."""
 
     stage: int | None
     member: int | None
@@ -201,8 +201,8 @@ def _templates(number: int, draft: WorkflowDraft) -> Iterator[DraftFlaw]:
 
 
 def template_scope(draft: WorkflowDraft, number: int) -> template.TemplateScope:
-    """Return the names that the prompts of stage `number` may use: the stages before it, and those of a loop that
-    contains it."""
+    """Return the names that the prompts of stage `number` may use: the names of the stages before it, and of the stages
+    in a loop that contains it."""
     names = [stage.name for stage in draft.stages]
     end = number
     for index, stage in enumerate(draft.stages):

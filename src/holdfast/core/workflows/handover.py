@@ -32,7 +32,7 @@ _LISTED = re.compile(r"\s*(?:[-*] )?\[(.)\] \S")
 
 @dataclass(kw_only=True)
 class RunMemory:
-    """The memory of one run. It gets every event of the run, in order."""
+    """The memory of one run. Every event of the run is added to it, in order."""
 
     texts: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_TEXTS))
     tools: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_TOOLS))
@@ -205,7 +205,7 @@ def _actions_text(runs: Sequence[EarlierRun]) -> str:
 
 
 def _part(title: str, text: str, most: int, *, keeps_end: bool = False) -> str:
-    """Return the part with its title. Empty without a text."""
+    """Return a part of the hand-over: its title and at most `most` bytes of its text. Empty: the part has no text."""
     return f"{title}:\n{cut_text(text, most, keeps_end=keeps_end)}" if text.strip() else ""
 
 
@@ -215,8 +215,8 @@ def _flat(text: str, most: int) -> str:
 
 
 def cut_text(text: str, most: int, *, keeps_end: bool = False) -> str:
-    """Return at most `most` bytes of plain text and a note about the rest, cut at whole lines where there are any.
-    Bytes that are not text become question marks. Terminal control characters are removed."""
+    """Return at most `most` bytes of plain text and a note about the rest, cut between two lines where possible. Bytes
+    that are not text become question marks. Terminal control characters are removed."""
     # Far too much is cut before it is examined character by character: a diff may have megabytes.
     rough = text[-most:] if keeps_end else text[:most]
     plain = clean_text(rough.encode(errors="replace").decode()).encode()

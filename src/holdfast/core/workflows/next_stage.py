@@ -2,8 +2,8 @@
 end. Pure.
 
 No loop here can last for ever: every step that is taken without a person makes `remaining_steps` smaller. Crashes,
-timeouts and limits do not end a stage. core/runs/policy.py continues it, paid from retry budgets. When those are spent,
-the stage has failed.
+timeouts and limits do not end a stage. core/runs/policy.py continues the stage, paid from retry budgets. When those are
+spent, the stage has failed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def parse_ruling(text: str) -> Ruling | None:
 
 
 def decide_next_step(stages: Stages, progress: Progress, end: StageEnd) -> NextStep:
-    """Return the step after the end of a stage. `progress` is that of the stage which has just ended."""
+    """Return the step after the end of a stage. `progress`: the progress with the stage that has just ended."""
     stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0, asked_at=0.0)
     where = describe_stage(stages, progress.stage)
     prefix = "" if where == ONLY_STAGE else f"{where}: "
@@ -105,7 +105,8 @@ def decide_next_step(stages: Stages, progress: Progress, end: StageEnd) -> NextS
 
 
 def progress_after_approval(stages: Stages, progress: Progress) -> Progress:
-    """Return the progress after a person's approval. Beyond the last stage nothing is left to do."""
+    """Return the progress after a person's approval. After the last stage the progress is beyond all stages, so nothing
+    is left to do."""
     return enter_stage(progress, min(progress.stage + 1, len(stages)))
 
 
@@ -118,10 +119,10 @@ def stage_for_changes(stages: Stages, progress: Progress, name: str | None = Non
 
 
 def progress_after_changes(progress: Progress, to: int, by: str, text: str, result: StageResult | None) -> Progress:
-    """Return the progress after a person asked for changes: the stage `to`, with that text as feedback.
+    """Return the progress after a person asked for changes: the stage `to`, with `text` as feedback.
 
-    The tries of the stage begin again. An earlier stage also gets the findings of the stage that waited (`result`), and
-    every stage may send back as often as at first.
+    The tries of the stage begin again. An earlier stage also gets the findings of the stage that waited (`result`).
+    Every stage may send the task back as often as at first.
     """
     if to == progress.stage:
         return enter_stage(progress, to, text)
@@ -144,7 +145,8 @@ def is_workflow_over(stages: Stages, progress: Progress) -> bool:
 
 
 def remaining_steps(stages: Stages, progress: Progress) -> tuple[int, int, int]:
-    """Return a value that falls with every step taken without a person: turns, then stages, then tries left."""
+    """Return a value that becomes smaller with every step taken without a person: the turns left, then the stages, then
+    the tries."""
     turns = sum(max(0, stage.max_turns - progress.turns.get(stage.name, 0)) for stage in stages)
     left = max(0, len(stages) - progress.stage)
     return turns, left, max(0, stages[progress.stage].retry - progress.tries) if left else 0

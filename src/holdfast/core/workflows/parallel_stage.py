@@ -55,7 +55,7 @@ def gathering_to_json(gathering: Gathering) -> dict[str, object]:
 
 def gathering_from_progress(progress: Progress, now: Instant) -> Gathering | None:
     """Return the present gathering. None: there is none, or it began before a reboot. No member survives a reboot, and
-    no clock shows how long ago it began."""
+    after it no clock shows how long ago the gathering began."""
     began = progress.began
     if not began or began.get("boot_id") != now.boot_id:
         return None
@@ -76,7 +76,7 @@ def member_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:
 def results_that_count(
     stage: Stage, results: Iterable[StageResult], progress: Progress, gathering: Gathering
 ) -> dict[str, StageResult]:
-    """Return member → the result that counts. A member without one has to be run."""
+    """Return a mapping from each member to its result that counts. A member without a result has to be run."""
     names = {member.name for member in stage.members}
     of_stage = [result for result in results if result.name == stage.name and result.visit == progress.visit]
     # Results of a try that the gate refused do not count any more: all members run again, with feedback.
@@ -128,7 +128,7 @@ def judge_stage(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = (
 
 
 def _waits(stage: Stage, ends: Sequence[MemberEnd], others: Sequence[MemberEnd]) -> Verdict:
-    """Return the verdict that a single agent with this trouble would get, with the earliest known reset."""
+    """Return the verdict that a single agent with the members' trouble would get, with the earliest known reset."""
     outcome = min((end.outcome for end in others), key=WAITED_FOR.index)
     resets = [end.resets_at for end in others if end.outcome is outcome and end.resets_at is not None]
     last = next(end.reason for end in others if end.outcome is outcome)

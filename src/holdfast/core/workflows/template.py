@@ -83,12 +83,13 @@ class Template:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of its variables."""
+        """Return the names of the template's variables."""
         return frozenset(place.name for place in self.places)
 
 
 class TemplateError(ValueError):
-    """A text that is not a valid template, with all of its mistakes and the part that could be read."""
+    """An error for a text that is not a valid template. It has all mistakes, and the part of the template that could be
+    read."""
 
     def __init__(self, mistakes: Sequence[TemplateMistake], template: Template) -> None:
         self.mistakes = tuple(mistakes)
@@ -98,7 +99,7 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateScope:
-    """The names that a template may use at its position in the workflow."""
+    """The names that a template may use, given the position of its stage in the workflow."""
 
     stages: Sequence[str] = ()  # of the workflow, in order
     reachable: frozenset[str] = frozenset()  # stages that may have run before this one
@@ -108,8 +109,8 @@ class TemplateScope:
 
 
 def parse(text: str) -> Template:
-    """Parse a template. Raise TemplateError, with every mistake and its location, if it is not valid. `check` examines
-    the names."""
+    """Parse a template. Raise TemplateError, with every mistake and its location, if it is not valid. The names of
+    variables are not checked here but by `check`."""
     if len(text) > LONGEST:
         raise TemplateError([TemplateMistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")], Template(()))
     parts: list[str | Variable] = []
@@ -163,7 +164,7 @@ def render(template: Template, values: Mapping[str, str], most: int = LONGEST_RE
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A part that is not plain text: two braces, a variable, or a mistake."""
+    """A part of a template that is not plain text: two braces, a variable, or a mistake."""
 
     start: int
     end: int
@@ -234,7 +235,7 @@ def _of_stages(here: TemplateScope) -> list[str]:
 
 
 def _fit_values(values: Sequence[str], room: int) -> list[str]:
-    """Return the values. If they are too long together, the longest are cut to a common size."""
+    """Return the values. If their total size exceeds `room`, the longest are cut to a common size."""
     sizes = [len(value.encode(errors="surrogatepass")) for value in values]
     if sum(sizes) <= room:
         return list(values)

@@ -145,7 +145,7 @@ def progress_from(kept: Mapping[str, Any]) -> Progress:
 
 
 def enter_stage(progress: Progress, stage: int, feedback: str = "") -> Progress:
-    """Return the progress at the beginning of a stage, whatever came before."""
+    """Return the progress at the beginning of a stage, whatever the progress was before."""
     return replace(
         progress,
         stage=stage,

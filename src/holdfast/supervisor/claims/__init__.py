@@ -1,2 +1,2 @@
-"""Claims: which task starts next, for which worker lane, and whether the machine has room. They use the store and the
-attempts."""
+"""Claims: which task starts next, for which worker lane, and whether the machine has room. The package uses the store
+and the attempts."""

@@ -1,4 +1,5 @@
-"""The pressure gate: nothing new starts while the machine has no room for it. One event is emitted per episode."""
+"""The pressure gate: no task is claimed while the machine has no room for one more agent. One event is emitted per
+episode."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class PressureGate:
     async def _look_at_repos(self) -> None:
         """Block the tasks of repositories whose own file system is short of space, with an alert for each repository.
 
-        Git writes there, not only into the home. Tasks of other repositories continue.
+        Git writes to that file system, not only to the one of the home. Tasks of other repositories continue.
         """
         context, full = self._context, self._context.shared.full_repos
         now, is_first = context.clock().boottime, self._repos_looked is None

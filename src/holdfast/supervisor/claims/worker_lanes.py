@@ -14,7 +14,7 @@ from holdfast.supervisor.runs.attempts import Attempts
 
 
 class WorkerLanes:
-    """The workers of the settings compared with those of the store, at every look."""
+    """The lanes of the settings' named workers. At every tick, new names are recorded in the store."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
@@ -33,8 +33,8 @@ class WorkerLanes:
         await self._stop_workers_at_once()
 
     def lanes(self, tx: Transaction) -> list[Lane | None]:
-        """Return the lanes that may take a task now. Named workers come first: a task made for one should not go to any
-        other."""
+        """Return the lanes that may take a task now. Named workers come first: a task that a named worker takes should
+        not go to an anonymous slot."""
         found: list[Lane | None] = []
         busy, shut = self._attempts.workers, None
         for worker in self._context.settings.staff.workers:
@@ -59,8 +59,8 @@ class WorkerLanes:
         return idle or self._has_free_slot()
 
     def _has_free_slot(self) -> bool:
-        """True if there is a slot for one more task without a named worker. Slots of parallel stages are taken into
-        account."""
+        """True if there is a slot for one more task without a named worker. Slots that members of parallel stages use
+        are not free."""
         return (
             self._attempts.count_without_worker + self._context.shared.places.reserved_for_members
             < self._context.settings.agents
@@ -76,7 +76,7 @@ class WorkerLanes:
         log_line(f"holdfast: {len(words)} named worker(s): {', '.join(words)}")
 
     async def _release_benched(self) -> None:
-        """Let benched workers continue that were quiet for a whole window (R-CRASH-04)."""
+        """End the bench of each worker that was quiet for a whole window (R-CRASH-04)."""
         context = self._context
 
         def look(tx: Transaction) -> None:
@@ -89,8 +89,8 @@ class WorkerLanes:
         await context.writer.write(look)
 
     async def _stop_workers_at_once(self) -> None:
-        """Stop the agents of workers with `worker stop --now`. Each agent gets its grace, and its task stays queued to
-        continue."""
+        """Stop the agents of workers with `worker stop --now`. Each agent gets its grace period. Its task stays queued
+        and continues later."""
         at_work = {attempt.task.worker: attempt for attempt in self._attempts.unfrozen if attempt.task.worker}
         if not at_work:
             return

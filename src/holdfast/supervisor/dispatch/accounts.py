@@ -1,4 +1,4 @@
-"""The account that a run gets, and the tasks that have to wait for one."""
+"""The account that a run gets, and the tasks that have to wait for an account."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class NoAccountNow(Exception):
 
 
 def account_for(context: Context, tx: Transaction, task: Task) -> AccountChoice:
-    """Choose the account of a run. Called in the transaction of the run's intent, so that what another run has just
-    found counts."""
+    """Choose the account of a run. It is called in the transaction of the run's intent, so it knows the accounts that
+    another run has just parked or stopped."""
     agent, options = task.spec.agent, task.spec.agent_options
     names, choosable = context.ports.accounts.names(agent), context.ports.accounts.choosable(agent)
     named = options.get("account")
@@ -57,7 +57,7 @@ def _account_of_worker(context: Context, task: Task, names: Sequence[str]) -> st
 
 
 def has_other_account(context: Context, tx: Transaction, task: Task, run_id: str | None, verdict: Verdict) -> bool:
-    """True if the run parks or stops its account, and the task may use another one that is open now."""
+    """True if the run parks or stops its account, and the task may use another account that is open now."""
     own = None if run_id is None or verdict.outcome not in PARKING | STOPPING else tx.runs.account_of_run(run_id)
     if own is None or task.spec.agent_options.get("account") is not None:
         return False
@@ -71,7 +71,7 @@ def has_other_account(context: Context, tx: Transaction, task: Task, run_id: str
 def unavailable_accounts(
     context: Context, tx: Transaction, task_id: str | None = None, holds: Sequence[Hold] | None = None
 ) -> Sequence[ClosedAccount]:
-    """Return the accounts that the task cannot use now: parked or stopped ones, and held ones.
+    """Return the accounts that the task cannot use now: parked, stopped and held accounts.
 
     An account is held while another task is its probe, or while enough agents use it near its limit.
     """
@@ -87,13 +87,13 @@ def find_blocked_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -
 
 
 def find_blocked_for_operator(context: Context, tx: Transaction) -> BlockedTasks:
-    """Return the agents and accounts whose tasks only an operator can help."""
+    """Return the agents and accounts whose tasks cannot start until an operator acts."""
     shut = [account for account in tx.accounts.unavailable() if account.until is None]
     return find_blocked_tasks(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
 def _find_crowded_accounts(context: Context, tx: Transaction, holds: Sequence[Hold]) -> list[str]:
-    """Return the accounts near their limit on which enough agents have started since."""
+    """Return the accounts near their limit on which enough agents have started since the limit came near."""
     most = context.settings.holds.near_starts
     near = [hold for hold in holds if hold.scope is Scope.NEAR and hold.is_waiting(context.clock())]
     return [hold.name for hold in near if most and tx.holds.count_agents_since(hold.name, hold.since) >= most]

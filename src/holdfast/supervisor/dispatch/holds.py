@@ -1,7 +1,6 @@
-"""The upkeep of holds: how probes are doing while they run, outages that last too long, accounts that are near their
-limit.
+"""The upkeep of holds: running probes, outages that last too long, and accounts that are near their limit.
 
-Everything is in the store, so the next supervisor continues with it.
+All holds are in the store, so the next supervisor continues with them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class HoldUpkeep:
         self._context.bell.ring()
 
     def written(self) -> None:
-        """Forget the warnings that `look` has made durable. A warning that came meanwhile is for the next look."""
+        """Forget the warnings that `look` has recorded in the store. A warning that came meanwhile is for the next
+        look."""
         for run_id, warning in self._looked_at.items():
             if self._warnings.get(run_id) is warning:
                 del self._warnings[run_id]
@@ -46,7 +46,7 @@ class HoldUpkeep:
             self._update_hold(tx, hold)
 
     def next_moment(self, tx: Transaction) -> float | None:
-        """Return the moment of the next look."""
+        """Return the wall time of the next look at the holds."""
         return rules_of.next_look_at_holds(tx.holds.all(), self._context.clock())
 
     def _update_hold(self, tx: Transaction, hold: Hold) -> None:
@@ -80,7 +80,7 @@ class HoldUpkeep:
         return ProbeSight() if run is None else self._context.services.health.probe_sight(run.id)
 
     def _hold_near_limit(self, tx: Transaction, run_id: str, warning: NearLimit) -> None:
-        """Hold an account that is near its limit, once per episode. A later warning with a later end prolongs the
+        """Hold an account that is near its limit, once per episode. A later warning that names a later end extends the
         hold."""
         now, context = self._context.clock(), self._context
         under = tx.runs.account_of_run(run_id)

@@ -1,4 +1,4 @@
-"""Mass deaths: many agents that die at once. One alert is raised, everything is held, and no retry budget is spent."""
+"""Mass deaths: many agents that die at once. One alert is raised, all tasks are held, and no retry budget is spent."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def record_death(context: Context, tx: Transaction, task: Task, run_id: str, at:
 
 
 def _count_tasks(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
-    """Return the numbers of tasks whose agents died, live, and ran at all meanwhile. Tasks are counted, because a
-    restarted agent is not a second one."""
+    """Return three numbers of tasks: those whose agents died, those whose agents live, and all that had an agent
+    meanwhile. Tasks are counted, not agents, because a restarted agent is not a second death."""
     dead = {death.task_id for death in deaths}
     alive, ended = tx.holds.ran(list(context.ports.agents), deaths[0].at)
     return len(dead), len(alive - dead), len(alive | ended | dead)
@@ -81,8 +81,8 @@ def _record_mass_death(context: Context, tx: Transaction, dead: Sequence[Death],
 
 
 def seconds_until_failure_decided(context: Context, tx: Transaction, task: Task, run_id: str) -> float:
-    """Return the seconds until it is known whether a death that would fail its task is part of a mass death. 0: it is
-    known."""
+    """Return the seconds until it is known whether a death that would fail its task is part of a mass death. 0: that is
+    known now."""
     if tx.holds.death(run_id) is None:
         return 0.0
     verdict, ledger = tx.runs.verdict(run_id), tx.tasks.ledger(task)
@@ -97,8 +97,8 @@ def is_mass_death(tx: Transaction, run_id: str | None) -> bool:
 
 
 def seconds_until_decided(context: Context, tx: Transaction, run_id: str) -> float:
-    """Return the seconds for which other agents may still die with this run. 0: it is not a death, or the question is
-    decided."""
+    """Return the seconds for which other agents may still die with this run. 0: this run's end is not a death, or it is
+    known whether it is part of a mass death."""
     rules, now, found = context.settings.holds, context.clock(), tx.holds.death(run_id)
     if found is None or found[0].is_mass or rules.deaths == 0:
         return 0.0

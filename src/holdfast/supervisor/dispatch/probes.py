@@ -29,7 +29,7 @@ def make_probe_of_account(
 ) -> None:
     """Make the task the probe of `account`, and of no other account, if `account` has a hold without a probe.
 
-    `has_others`: other agents of the same task run, which may be probes of other accounts.
+    `has_others`: other agents of the same task run, and those agents may be probes of other accounts.
     """
     now, wanted = context.clock(), None if account is None else full_name(task.spec.agent, account)
     for hold in tx.holds.all():
@@ -84,7 +84,7 @@ def record_holds(
     decision: Decision,
     facts: HoldFacts,
 ) -> None:
-    """Record what a task's end means for holds: they end, last longer, or wait for another probe."""
+    """Record what a task's end means for holds: a hold ends, lasts longer, or waits for another probe."""
     now, rules = context.clock(), context.settings.holds
     if facts.ran_no_agent:
         tx.holds.free(task.id)  # what members found out is already recorded: another task may be the probe
@@ -114,7 +114,7 @@ def _has_members(task: Task) -> bool:
 
 
 def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> None:
-    """Raise one alert per provider and episode."""
+    """Raise the alert that a provider does not answer, once per provider and episode."""
     tx.events.raise_alert(
         provider_alert(provider),
         f"The provider {provider} did not answer for longer than `outage.max`: {reason}. Tasks that waited for it are "
@@ -125,7 +125,7 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
 
 
 def _is_of_run(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
-    """True if the hold is that of the account of the task's run."""
+    """True if the hold belongs to the account of the task's run."""
     if hold.scope is not Scope.ACCOUNT:
         return False
     if run_id is not None and _has_members(task):  # other members of its task may use another account

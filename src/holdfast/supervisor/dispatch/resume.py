@@ -1,4 +1,4 @@
-"""Paused tasks and parked accounts whose time has come. The due times are in the store, so any restart finds them."""
+"""Paused tasks and parked accounts whose time has come. The times are in the store, so they survive any restart."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Resumes(Service):
             await self._resume(task_id)
 
     def _due(self, tx: Transaction) -> Sequence[str]:
-        """Return the tasks to resume. Accounts come first: one task is the probe of each, the others stay paused and
-        spend no resume."""
+        """Return the tasks to resume. Accounts come first. For each account that is due, one task is resumed as its
+        probe. The account's other tasks stay paused and spend no resume."""
         now = self._context.clock()
         counted = {hold.name: hold for hold in tx.holds.all() if hold.scope is Scope.ACCOUNT}
         for account in tx.accounts.open_due(now):
@@ -80,7 +80,7 @@ class Resumes(Service):
     async def next_wake(self) -> float:
         """Return the seconds until the next task or account is due.
 
-        What was already due at the last look does not count: it waits for a probe.
+        A task that was already due at the last look does not count, because it waits for a probe.
         """
         return seconds_until(await self._context.writer.write(self._next_due), self._context.clock())
 

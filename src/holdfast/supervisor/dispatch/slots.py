@@ -1,9 +1,9 @@
 """The slots: how many agents may run at once. A task gets a slot with its claim, and members of parallel stages take
-free ones.
+free slots.
 
 The claim of a parallel stage is its first slot, so the stage always makes progress. Further members come before tasks
-that have not begun, because the time of their stage runs. No slot is taken while a claim is under way, because its task
-has no slot yet. So `--agents` is never exceeded.
+that have not begun, because the time of their stage runs. No member takes a slot while a claim is under way, because
+the claimed task has no slot yet. So `--agents` is never exceeded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 
 class Slots:
-    """The slots of one supervisor. They change only in the loop's thread, and claims read them in the writer's
+    """The slots of one supervisor. They change only in the event loop's thread. Claims read them in the writer's
     thread."""
 
     def __init__(self) -> None:
@@ -26,11 +26,12 @@ class Slots:
 
     @property
     def reserved_for_members(self) -> int:
-        """The number of slots that a claim must not use: taken by members, or wanted by a stage that is under way."""
+        """The number of slots that a claim must not use: members have taken them, or a stage that is under way waits
+        for them."""
         return self._taken + self._wanted
 
     def take(self) -> bool:
-        """Take a further slot for a member. Return False if none is free."""
+        """Take one more slot for a member of a parallel stage. Return False if none is free."""
         if self._claims or self._taken >= self.room():
             return False
         self._taken += 1
@@ -60,7 +61,7 @@ class Slots:
                 self.changed()
 
     def changed(self) -> None:
-        """Wake everything that waits for a slot: one may be free."""
+        """Wake everything that waits for a slot, because one may be free."""
         for ring in list(self._bells.values()):
             ring()
 

@@ -1,7 +1,8 @@
-"""Money and tokens in the supervisor: usage recorded at a run's end, shared spending caps begun and ended, what a run
-may use.
+"""Money and tokens in the supervisor: usage recorded at a run's end, shared spending caps begun and ended, and the
+amount that a run may use.
 
-The record, the check and its effects on others are one transaction: the one that records the run's end.
+The usage, the check of the caps and the effects on other tasks are recorded in one transaction, which also records the
+run's end.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move to be 
 
 
 class SpendingCapReached(Exception):
-    """Raised when a spending cap of the task is used up before its run begins, by other tasks of its family."""
+    """Raised before a run begins if other tasks of its family have used up a spending cap of its task."""
 
 
 def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, verdict: Verdict) -> None:
-    """Record the usage of a run, in the transaction of its end. The shared caps that the run used up are kept with it,
-    for its settlement."""
+    """Record the usage of a run, in the transaction of its end. The shared caps that the run used up are stored with
+    the run, for its settlement."""
     if verdict.usage is None:
         return
     now = context.clock()
@@ -54,12 +55,12 @@ def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, ver
 
 
 def describe_spent_cap(tx: Transaction, task: Task) -> str:
-    """Return which spending cap of the task is used up, for people. Empty: none."""
+    """Describe, for people, the used-up spending cap of the task. Empty: none is used up."""
     return next((allowance.spent for allowance in allowances_of(tx, task) if allowance.spent), "")
 
 
 def describe_spent_stage(tx: Transaction, task: Task) -> str:
-    """Return the spending cap of the task's stage that is used up, for people. Empty: none."""
+    """Describe, for people, the used-up spending cap of the task's stage. Empty: none is used up."""
     stage = allowance_of_stage(tx, task)
     return "" if stage is None else stage.spent
 
@@ -77,14 +78,14 @@ def cap_names(context: Context, keys: Sequence[str]) -> list[str]:
 
 
 def spent_caps_for_claim(tx: Transaction) -> tuple[bool, frozenset[str]]:
-    """Return whether nothing at all may start, and the labels of which nothing may start. Part of the terms of a
-    claim."""
+    """Return two parts of a claim's terms: whether no task at all may start, and the labels whose tasks cannot
+    start."""
     spent = tx.spending.spent()
     return any(found.label is None for found in spent), frozenset(found.label for found in spent if found.label)
 
 
 def make_meter(context: Context, tx: Transaction, task: Task) -> SpendingMeter | None:
-    """Return what the current or next run of the task may use. None: there is no limit."""
+    """Return the meter with the amount that the current or next run of the task may use. None: there is no limit."""
     allowances, stage = allowances_of(tx, task), allowance_of_stage(tx, task)
     allowances += [] if stage is None else [stage]
     if not allowances:
@@ -105,8 +106,8 @@ def start_metering(context: Context, meter: SpendingMeter | None, run_id: str) -
 
 
 def stop_metering(context: Context, meter: SpendingMeter | None, told: RunUsage | None = None) -> None:
-    """Stop metering a run that ended. With `told` its usage is added to the family total, which lowers what its
-    siblings may still spend."""
+    """Stop metering a run that ended. `told`: the final usage of the run. It is added to the total of the family, so
+    other runs of the family may spend less."""
     if meter is None or meter.family_usage is None or meter.family is None:
         return
     meter.family_usage.over(meter.run_id, None if told is None else usage_to_used(usage_since(told, meter.before)))
@@ -148,7 +149,7 @@ class SpendingCapService(Service):
 def _record_if_spent(
     tx: Transaction, one: SharedCap, lately: Sequence[UsageEntry], now: Instant, before: SpentBudget | None = None
 ) -> bool:
-    """Return whether the cap is used up. If so, record it, the first time with an event and an alert."""
+    """Return whether the cap is used up. A used-up cap is recorded, the first time with an event and an alert."""
     used, until = _usage_of_cap(tx, one, lately, now)
     if not one.cap.is_reached(used):
         return False

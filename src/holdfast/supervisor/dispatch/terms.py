@@ -15,7 +15,8 @@ from holdfast.supervisor.dispatch.spending import spent_caps_for_claim
 
 
 def build_claim_terms(context: Context, tx: Transaction, lane: Lane | None = None) -> ClaimTerms:
-    """Return the terms, in the transaction of the claim, so that what another run has just found counts."""
+    """Return the terms of a claim. They are read in the claim's transaction, so they include what another run has just
+    recorded."""
     now, holds = context.clock(), tx.holds.all()
     is_spent, labels = spent_caps_for_claim(tx)
     shut_out = find_blocked_now(context, tx, holds)
@@ -34,8 +35,8 @@ def build_claim_terms(context: Context, tx: Transaction, lane: Lane | None = Non
 
 
 def find_operator_blocks(context: Context, tx: Transaction) -> OperatorBlocks:
-    """Return what keeps tasks waiting until an operator acts. None of that keeps an idle supervisor running
-    (`--idle-exit`)."""
+    """Return what keeps tasks waiting until an operator acts. Tasks that wait for an operator do not keep an idle
+    supervisor running (`--idle-exit`)."""
     settings, lanes = context.settings, None
     if settings.agents == 0 and settings.staff.workers:
         stopped = {record.name for record in tx.workers.all() if record.state is WorkerState.STOPPED}

@@ -1,5 +1,5 @@
-"""Named workers at the end of a run: facts for the settlement, and the record of a crash. Part of the settlement's
-transaction."""
+"""Named workers at the end of a run: facts for the settlement, and the record of a crash. Both are part of the
+settlement's transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.supervisor.context import Context
 
 
 def read_worker_facts(context: Context, tx: Transaction, task: Task) -> WorkerFacts | None:
-    """Return the facts about the worker that had the task. None: no named worker had it."""
+    """Return the facts about the worker that had the task. None: no named worker had the task."""
     record = None if task.worker is None else tx.workers.get(task.worker)
     if task.worker is None or record is None:
         return None
@@ -29,7 +29,7 @@ def read_worker_facts(context: Context, tx: Transaction, task: Task) -> WorkerFa
 def record_worker_crash(
     context: Context, tx: Transaction, run_id: str | None, facts: SettleFacts, settlement: Settlement
 ) -> None:
-    """Record the crash of the worker's agent, and what became of its task."""
+    """Record the crash of the worker's agent, and what happens to the task that the worker had."""
     task, crash, decision = facts.task, settlement.worker_crash, settlement.decision
     if crash is None or run_id is None or task.worker is None:
         return

@@ -1,2 +1,2 @@
-"""Health of running agents: facts, verdicts and alerts. It reads /proc and run directories, and stops runs through
-their attempts."""
+"""Health of running agents: facts, verdicts and alerts. The package reads /proc and run directories, and stops runs
+through their attempts."""

@@ -81,7 +81,7 @@ def _alert(tx: Transaction, patient: WatchedRun, diagnosis: Diagnosis, now: Inst
 
 
 async def alert_unended_run(context: Context, patient: WatchedRun, pids: tuple[int, ...]) -> None:
-    """Raise an alert for a run that should have ended by now (R-TERM-06). Its keeper keeps trying."""
+    """Raise an alert for a run that should have ended by now (R-TERM-06). Its keeper keeps trying to end it."""
     named = ", ".join(map(str, pids)) or "unknown"
     await context.writer.write(
         lambda tx: tx.events.raise_alert(

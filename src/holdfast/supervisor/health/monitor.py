@@ -1,9 +1,9 @@
 """The health service: every verdict on a living run is made here, and nowhere else (R-TERM-01).
 
-All runs share one heap of due moments, one inotify queue, and one snapshot of /proc for all that are due. So an idle
-fleet costs next to nothing. A change affects only its own run. Every run is looked at again after `monitor.every`
-at the latest, even if a notification was missed. The exit of an agent is not detected here, but through its keeper's
-pidfd (attempt.py).
+All runs share one heap of due times, one inotify queue, and one snapshot of /proc for all runs that are due. So an idle
+fleet costs next to nothing. A change affects only its own run. Every run is looked at again after `monitor.every` at
+the latest, even if a notification was missed. The exit of an agent is not detected here, but through its keeper's pidfd
+(attempt.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SNAPSHOT_SHARE = 50.0  # after a snapshot, no other is taken for this many times
 
 
 class HealthService(Service):
-    """The health service. Attempts report which runs begin, are being ended, and are over."""
+    """The health service. Attempts report to it which runs begin, are being ended, and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
         self._context = context
@@ -69,7 +69,8 @@ class HealthService(Service):
         self._schedule(watch, now)
 
     def ending(self, run_id: str, grace: float) -> None:
-        """Note that a run was asked to stop: no more verdicts, but an alert if it does not end."""
+        """Note that a run was asked to stop. No further verdict is made about it, but an alert is raised if it does not
+        end."""
         watch = self._watches.get(run_id)
         if watch is not None:
             watch.is_stopping = True
@@ -77,8 +78,8 @@ class HealthService(Service):
             self._schedule(watch, watch.alarm_at)
 
     def over(self, run_id: str) -> None:
-        """Forget a run that ended or is left to its keeper. In the second case the next supervisor reads on from
-        here."""
+        """Forget a run that ended or is left to its keeper. If its keeper has it, the next supervisor continues to read
+        at the present position."""
         watch = self._watches.pop(run_id, None)
         if watch is None:
             return
@@ -89,7 +90,7 @@ class HealthService(Service):
             self._save(watch)
 
     def probe_sight(self, run_id: str) -> ProbeSight:
-        """Return how the probe of a hold is doing."""
+        """Return the observed state of a run that is the probe of a hold."""
         watch = self._watches.get(run_id)
         if watch is None or watch.leader_ended:
             return ProbeSight()
@@ -135,13 +136,13 @@ class HealthService(Service):
 
     def _treat_as_adopted(self) -> None:
         """Treat all runs as just adopted, because this process stood still (stopped, or frozen together with our
-        agents). What happened meanwhile proves nothing.
-        """
+        agents). The silence of that time proves nothing."""
         for watch in self._watches.values():
             watch.watched_since = self._now()
 
     def _schedule(self, watch: RunObservation, at: float) -> None:
-        """Schedule a look at that moment, unless an earlier one is due. Older heap entries of the run are ignored."""
+        """Schedule a look at the run at the time `at`, unless an earlier look is due. Older heap entries of the run are
+        ignored."""
         if at < watch.due:
             watch.due = at
             heapq.heappush(self._heap, (at, watch.patient.run_id))
@@ -149,7 +150,7 @@ class HealthService(Service):
                 self._bell.ring()
 
     def _on_change(self, run_id: str, is_output: bool) -> None:
-        """Note a change of a run. Output is read a moment later, so that twenty lines cost as much as one."""
+        """Note a change of a run. The output is read a moment later, so twenty lines cost as much as one."""
         if not is_output:
             self._note_change(run_id)
             return
@@ -163,7 +164,7 @@ class HealthService(Service):
             self._note_change(run_id)
 
     def _note_change(self, run_id: str) -> None:
-        """Note when the run changed, which is cheap. A verdict is due when the silence is long enough, not at each
+        """Note when the run changed, which is cheap. A verdict is made when the silence is long enough, not at each
         line."""
         watch = self._watches.get(run_id)
         if watch is None:
@@ -184,8 +185,8 @@ class HealthService(Service):
         self._note_change(run_id)
 
     def _read_run(self, watch: RunObservation, now: float) -> None:
-        """Read what is new of a run. If there is more to read, the rest is read a moment later. The moment is longer
-        when more runs wait."""
+        """Read the new output of a run. If there is more to read, the rest is read after a short delay. The delay is
+        longer when more runs wait."""
         run_id = watch.patient.run_id
         if run_id in self._reading_on:
             return
@@ -242,8 +243,8 @@ class HealthService(Service):
         return found
 
     def _snapshot_trees(self, due: Iterable[RunObservation], now: float) -> None:
-        """Take one snapshot for all runs if one of them needs it. Then all of them are due together the next time as
-        well."""
+        """Take one snapshot of /proc for all due runs if one of them needs it. These runs are due together the next
+        time as well."""
         wanted = [watch for watch in due if _needs_tree(watch, now) or now >= watch.alarm_at]
         if not wanted or self._observer is None:
             return
@@ -284,7 +285,8 @@ class HealthService(Service):
     # -- reactions ------------------------------------------------------------------------------------------------
 
     def _react(self, watch: RunObservation, now: float) -> None:
-        """React in a separate task: a slow store or disk must not keep other runs from being looked at."""
+        """React to a diagnosis in a separate asyncio task, because a slow store or disk must not delay the look at
+        other runs."""
         diagnosis, run_id = watch.diagnosis, watch.patient.run_id
         if watch.is_stopping or watch.leader_ended or diagnosis is None:
             work = self._alarm(watch) if now >= watch.alarm_at else None

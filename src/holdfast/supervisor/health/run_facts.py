@@ -1,6 +1,7 @@
 """The facts that the health service has about one run, for core/health/diagnosis.py.
 
-Attempts report here that a run begins, is being stopped, or is over. The health and checkpoint services are notified.
+Attempts report through this module that a run begins, is being stopped, or is over. It notifies the health and
+checkpoint services.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class RunObservation:
         return has_sign, len(self.view.talk.tools), self.view.talk.stall
 
     def apply_thresholds(self, numbers: Thresholds) -> None:
-        """Use changed settings from now on. CPU time that was measured by another share proves nothing."""
+        """Use changed settings from now on. CPU time that was compared with another share proves nothing."""
         if numbers.quiet_share != self._numbers.quiet_share:
             self._trail = None
         self.alarm_at += numbers.alarm_after - self._numbers.alarm_after
@@ -86,8 +87,8 @@ class RunObservation:
         self.alarm_at = min(self.alarm_at, now + grace + self._numbers.alarm_after)
 
     def record_tree(self, tree: ProcessTree, now: float, boottime: float) -> None:
-        """Record a look at the run's processes. A process that is younger than all earlier ones is a sign of life at
-        its start time."""
+        """Record a look at the run's processes. A process that started after all processes seen before is a sign of
+        life at its start time."""
         rules, seen = self.patient.rules, self._facts(now).sign_at is not None
         window = cpu_window(rules, seen=seen)
         if self._trail is None or self._trail.window != window:
@@ -145,7 +146,7 @@ def watched_run(
     claimed: Callable[[], bool],
     place_of: str = "",
 ) -> WatchedRun:
-    """Return the watched run. `root`: the root of its process tree, where that is not its keeper."""
+    """Return the watched run. `root`: the root of its process tree, if the keeper is not the root."""
     spec = task.spec
     return WatchedRun(
         run_id=run.id,

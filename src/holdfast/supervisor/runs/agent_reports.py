@@ -16,7 +16,7 @@ PAUSE_AFTER_ERROR = 5.0
 
 
 class ReportReader:
-    """The reader of one run's report channel.
+    """The reader of one run's report channel, to which the agent writes.
 
     It is created when the agent runs. services/agent_reports.py calls it now and then. The attempt calls it a last time
     when the run is over.
@@ -43,14 +43,14 @@ class ReportReader:
         self._quiet_until = 0.0  # loop time before which nothing is tried again
 
     def has_news(self) -> bool:
-        """True if `hear` is worth calling. Costs one stat at most."""
+        """True if `hear` is worth calling. The check costs one stat at most."""
         if self._is_quiet():
             return False
         return self._has_unrecorded_news(asyncio.get_running_loop().time()) or self._channel.changed()
 
     async def hear(self, *, last: bool = False) -> bool:
-        """Read one piece of the channel (all of it if `last`) and record what matters. Return True if there is more to
-        read."""
+        """Read one piece of the channel (all of it if `last`) and record the reports that matter. Return True if there
+        is more to read."""
         async with self._turn:
             while True:
                 batch = self._channel.read(last=last)
@@ -75,7 +75,7 @@ class ReportReader:
         self._was_stopped = True
 
     def delay_next_try(self) -> None:
-        """Wait a few seconds before the next try, after something went wrong."""
+        """Note that the next try comes only a few seconds later, after something went wrong."""
         self._quiet_until = asyncio.get_running_loop().time() + PAUSE_AFTER_ERROR
 
     def _is_quiet(self) -> bool:
@@ -94,14 +94,15 @@ class ReportReader:
                 self._claims.append(report)
 
     def _request_checkpoint(self, note: str) -> None:
-        """Ask for a checkpoint.
+        """Ask the checkpoint service for a checkpoint of this run.
 
         The read position is recorded only with the next news. So a crash may repeat this request, which does no harm.
         """
         self._context.services.checkpoints.asked(self.run_id, note)
 
     def _is_new(self, claim: Report) -> bool:
-        """True for the first claim, and for the first claim that contradicts it. All later claims change nothing."""
+        """True for the first claimed result, and for the first claim that contradicts it. All later claims change
+        nothing."""
         stands = self.claim or (self._claims[0] if self._claims else None)
         if stands is None:
             return True

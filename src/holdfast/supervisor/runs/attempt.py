@@ -41,9 +41,9 @@ class Attempt:
     async def drive(self) -> None:
         """Drive the task until it is settled, frozen, or owned by another supervisor.
 
-        The guard surrounds everything that could start an agent, also a whole group of members. The guard is left only
-        after the proven end of all of them: agents die before their tree is removed (R-TREE-03). However this method
-        ends, the leftovers of a task that has ended are cleaned up.
+        The workspace guard surrounds everything that could start an agent, also a whole group of members. It is left
+        only after the proven end of all these agents: agents die before their tree is removed (R-TREE-03). However this
+        method ends, the leftovers of a task that has ended are cleaned up.
         """
         async with WorkspaceGuard(self._context, self.task.id) as guard:
             await self._drive(guard)
@@ -85,12 +85,12 @@ class Attempt:
         return self._driver.runs
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
-        """Ask for the end of the task's runs. The reason is on disk before the signal is sent, so this death is never
-        taken for a crash."""
+        """Ask for the end of the task's runs. The reason is on disk before the signal is sent, so the death that
+        follows is never taken for a crash."""
         await self._driver.stop(why, fast=fast, reason=reason)
 
     async def send_again(self) -> None:
-        """Send a stop again that could not be recorded the last time, and was therefore not sent."""
+        """Try again to record and send a stop. The last time it could not be recorded, so it was not sent."""
         await self._driver.send_again()
 
     @property
@@ -103,8 +103,8 @@ class Attempt:
     async def _wait_for_mass_death(self, run_id: str | None) -> None:
         """Wait to see whether a crash that would fail the task is part of a mass death.
 
-        A failed task cannot be undone, but the retry budget that a first or second crash spends can be given back. Wait
-        only briefly, and not when a stop was requested.
+        The failure of a task cannot be undone, but the retry budget that a first or second crash spends can be given
+        back. So only a crash that would fail the task waits, only briefly, and not when a stop was requested.
         """
         if run_id is None:
             return

@@ -54,7 +54,7 @@ class Attempts(Service):
         driving.add_done_callback(lambda _driving: self._on_driver_done(task.id, driving))
 
     def _on_driver_done(self, task_id: str, driving: asyncio.Task[None]) -> None:
-        """Forget the attempt of a task.
+        """Forget the attempt of a task when its driver is done.
 
         This is a callback because a coroutine that is cancelled before its first step never runs its own `finally`.
         """
@@ -89,7 +89,7 @@ class Attempts(Service):
 
     @property
     def workers(self) -> frozenset[str]:
-        """The named workers that have a running task. Read from two threads, like `anonymous`."""
+        """The named workers that have a running task. Two threads read this, as they read `count_without_worker`."""
         return frozenset(worker for worker in list(self._workers.values()) if worker is not None)
 
     @property
@@ -106,8 +106,8 @@ class Attempts(Service):
     async def wait_for_next_heartbeat(self, usually: float) -> None:
         """Wait until the next heartbeat is due.
 
-        The wait is well within the orphan grace of the most impatient keeper. A keeper that starts meanwhile shortens
-        it.
+        The wait is well within the shortest time after which a keeper without heartbeats ends its agent. A keeper that
+        starts meanwhile shortens it.
         """
         self._beat_in = min([usually, *(_heartbeat_interval(attempt.task) for attempt in self._attempts.values())])
         await self._impatient.wait(self._beat_in)
@@ -125,9 +125,9 @@ class Attempts(Service):
                 log_line(f"holdfast: a stop could not be recorded and is tried again: {result}")
 
     async def send_again(self) -> None:
-        """Send the stops again whose record failed.
+        """Try again to record and send the stops that could not be recorded.
 
-        Without the stop the agent would continue, and we would wait for it.
+        Without the stop the agent would continue, and the supervisor would wait for it.
         """
         for attempt in self.unfrozen:
             try:
@@ -145,9 +145,9 @@ class Attempts(Service):
             task.cancel()
 
     async def assume_dead(self, attempt: Attempt) -> bool:
-        """End a frozen run as cancelled, because an operator vouches that none of its processes lives.
+        """End a frozen run as cancelled, because an operator states that none of its processes lives.
 
-        Return False while its keeper lives: then nothing is changed.
+        Return False while the run's keeper lives: then nothing is changed.
         """
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator confirmed that all of its processes are dead")
         open_runs = await self._context.writer.write(lambda tx: tx.runs.open_runs(attempt.task.id))
@@ -193,8 +193,8 @@ class Attempts(Service):
         return replace(verdict, usage=said.usage)
 
     async def _keep_driving(self, task: Task) -> None:
-        """Drive a task until it is over. A step that failed for a temporary reason (a full disk, for example) is tried
-        again from the state in the store."""
+        """Drive a task until its attempt is over. A step that failed for a temporary reason (a full disk, for example)
+        is tried again from the state in the store."""
         pause = 0.5
         attempt: Attempt | None = None
         try:
@@ -226,7 +226,7 @@ class Attempts(Service):
             self._forget(task.id)  # before a waiting caller looks
 
     async def _pause_before_retry(self, pause: float) -> None:
-        """Pause before the next try. A task that has already waited does not delay a supervisor that is leaving."""
+        """Pause before the next try. A pause that has begun ends when the supervisor begins to leave."""
         if self._leaving.is_set():
             await asyncio.sleep(pause)
             return
@@ -272,7 +272,8 @@ class Attempts(Service):
 
 
 async def recover(context: Context, attempts: Attempts) -> None:
-    """Adopt every running task of a supervisor that is gone. Its attempt continues from the state that it finds."""
+    """Adopt every running task of a supervisor that is gone. The attempt of each task continues from the state that it
+    finds."""
     left = await context.writer.write(lambda tx: tx.tasks.running_elsewhere(context.host_id))
     for task in left:
         await _adopt_task(context, attempts, task)

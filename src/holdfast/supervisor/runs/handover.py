@@ -75,7 +75,8 @@ def _earlier_run(row: Mapping[str, object], said: RunMemory | None) -> EarlierRu
 
 
 def _read_earlier_output(home: str, runs: Mapping[str, AgentAdapter]) -> dict[str, RunMemory]:
-    """Return what each run did, as its own agent's adapter reads the output. A task may have changed its agent."""
+    """Return what each run did, as the adapter of its agent reads the output. The runs of a task may have different
+    agents."""
     found = {}
     for run_id, adapter in runs.items():
         recollection = RunMemory()

@@ -1,5 +1,5 @@
-"""The step between an attempt and its agent's adapter: what to launch, and the verdict that the agent's output gives on
-its end."""
+"""The step between an attempt and its agent's adapter: the command to launch, and the verdict that the agent's output
+gives on the run's end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def build_launch_spec(
     meter: SpendingMeter | None = None,
     turn: Turn = NO_MESSAGES,
 ) -> LaunchSpec:
-    """Return what to launch. `turn`: the messages of people that matter for the prompt.
+    """Return the launch of the run's agent. `turn`: the messages of people that matter for the prompt.
 
     Raise LaunchError when the agent cannot be started here as requested.
     """
@@ -122,8 +122,8 @@ def build_launch_spec(
 def _require_secrets(task: Task, env: Mapping[str, str]) -> None:
     """Raise LaunchError if a secret of `env.set` is missing.
 
-    A value of `env.set` that looked like a secret at `add` is not kept with the task. The file that held it must still
-    have it.
+    A value of `env.set` that looked like a secret at `add` is not kept with the task. The settings file that had the
+    value must still have it.
     """
     held = task.spec.environment.get("held")
     for name, place in held.items() if isinstance(held, dict) else ():
@@ -136,8 +136,8 @@ def _require_secrets(task: Task, env: Mapping[str, str]) -> None:
 
 
 def _options_with_budget(spec: TaskSpec, adapter: AgentAdapter, meter: SpendingMeter | None) -> Mapping[str, object]:
-    """Return the agent's options. A CLI that stops by itself at an amount of money gets what is left of the spending
-    cap."""
+    """Return the agent's options. A CLI that stops by itself at an amount of money gets the rest of the spending cap as
+    that amount."""
     left = None if meter is None else meter.left_usd
     if left is None or not adapter.capabilities.budget:
         return spec.agent_options
@@ -145,7 +145,7 @@ def _options_with_budget(spec: TaskSpec, adapter: AgentAdapter, meter: SpendingM
 
 
 def verdict_from_output(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
-    """Return the verdict that the agent's output gives on its end."""
+    """Return the verdict that the agent's output gives on the run's end."""
     adapter = context.ports.agents[task.spec.agent]
     return adapter.judge(
         EndedRun(
@@ -175,14 +175,14 @@ def _find_time_zone(context: Context, task: Task, run: Run) -> str | None:
 
 
 def new_session_id(run_id: str) -> str:
-    """Return the session id of a run, for CLIs that let us choose it. It is derived from the run id, so it is known
-    after any crash without a record."""
+    """Return the session id of a run, for CLIs that let us choose it. It is derived from the run id, so it needs no
+    record to be known after a crash."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast:{run_id}"))
 
 
 def _find_login_variables(env: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
-    """Return the variables of the user's own login that are valid in a container. Absolute paths of this machine are
-    not."""
+    """Return the variables of the user's own login that are valid in a container. Variables with absolute paths of this
+    machine are left out."""
     return [
         name
         for name, value in env.items()

@@ -1,6 +1,6 @@
 """One member of a parallel stage: a run like any other, whose end is recorded together with its result.
 
-A member sees the stage's task with its own agent, options and prompt, and with the time that is left.
+A member's run sees the stage's task with the member's agent, options and prompt, and with the time that is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class MemberPart:
 
 
 def task_for_member(task: Task, stage: Stage, gathering: Gathering, member: Member, now: Instant) -> Task:
-    """Return the task as this member sees it. It has no session: each member begins its own conversation."""
+    """Return the task as this member's run sees it. The task has no session, because each member begins its own
+    conversation."""
     spec = replace(
         task.spec,
         agent=member.agent,
@@ -66,22 +67,22 @@ def task_for_member(task: Task, stage: Stage, gathering: Gathering, member: Memb
 
 
 def task_with_agent_of_run(task: Task, run: Run) -> Task:
-    """Return the task with the agent of that run, as needed to read its output and usage."""
+    """Return the task with the agent of that run, as needed to read the run's output and usage."""
     stages = [stage for stage in task.spec.stages if stage.name == run.stage]
     found = [member for stage in stages for member in stage.members if member.name == run.member]
     return replace(task, spec=replace(task.spec, agent=found[0].agent), session_id=None) if found else task
 
 
 def find_valid_results(tx: Transaction, part: MemberPart) -> dict[str, StageResult]:
-    """Return the result that counts for each member. A member that died in a mass death has none: it is run again
-    (R-CRASH-07)."""
+    """Return the result that counts for each member. A member that died in a mass death has no such result and is run
+    again (R-CRASH-07)."""
     found = results_that_count(part.stage, tx.results.of_task(part.task.id), part.task.progress, part.gathering)
     return {name: result for name, result in found.items() if not is_mass_death(tx, result.run_id)}
 
 
 class MemberRun(RunDriver):
-    """The driver of one member, until it has ended and its result is recorded. It never starts the member a second
-    time."""
+    """The driver of one member, until the member has ended and its result is recorded. The driver never starts the
+    member a second time."""
 
     def __init__(self, context: Context, part: MemberPart, member: Member, stop_request: StopRequest) -> None:
         seen = task_for_member(part.task, part.stage, part.gathering, member, context.clock())
@@ -121,7 +122,8 @@ class MemberRun(RunDriver):
     # -- what differs from one run -------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """Prepare the member's own workspace, if it has one. The task's own tree is ready before its members start."""
+        """Prepare the member's own workspace, if it has one. The task's own workspace is ready before its members
+        start."""
         if self.place_of:
             await self.stop_request.run_cancellable(
                 ensure_member_workspace(self._context, self._part.task, self.ownership, self._member.name)
@@ -136,7 +138,7 @@ class MemberRun(RunDriver):
         return None
 
     async def _writes_at_end(self, run: Run, verdict: Verdict, end: ProcessEnd | None) -> Callable[[Transaction], None]:
-        """Return the writes that record the member's result and settlement.
+        """Return the writes that record the member's result and settlement when its run ends.
 
         End, result and settlement are one transaction. After a crash the next supervisor finds either a result or an
         open run. So no member is run twice, and none is forgotten.
@@ -191,8 +193,8 @@ class MemberRun(RunDriver):
     async def _verdict_without_account(self) -> Verdict:
         """Return the verdict for a member without a usable account.
 
-        A parked or stopped account is a failure of this member. If all members met such an account, the task waits as
-        it would for a single agent.
+        A parked or stopped account is a failure of this member. If every member's account is parked or stopped, the
+        task waits as it would with a single agent.
         """
         shut = await self._write(lambda tx: tx.accounts.unavailable())
         mine = [account for account in shut if account.agent == self._member.agent]
@@ -261,7 +263,8 @@ class MemberRun(RunDriver):
         )  # fmt: skip
 
     def _forget(self, run_id: str) -> None:
-        """Remove the run directory's records once the run is settled. A record that cannot be removed does no harm."""
+        """Remove the records in the run directory once the run is settled. A record that cannot be removed does no
+        harm."""
         try:
             self._context.ports.processes.forget(run_id)
         except OSError as trouble:
@@ -269,8 +272,8 @@ class MemberRun(RunDriver):
 
 
 def _with_branch(result: StageResult, workspace: Workspace | None) -> StageResult:
-    """Return the result with the branch that holds the member's commits. A branch without commits is deleted with its
-    workspace, so it is not named."""
+    """Return the result with the branch that holds the member's commits. A branch without commits is not named, because
+    it is deleted with its workspace."""
     if workspace is None or not workspace.member or workspace.branch is None:
         return result
     if result.commit is None or result.commit == workspace.base_commit:
@@ -279,8 +282,8 @@ def _with_branch(result: StageResult, workspace: Workspace | None) -> StageResul
 
 
 def _decision_for_member(decision: Decision, task: Task) -> Decision:
-    """Return the decision for a member's end. It spends no retry budget and requeues nothing. Effects on others
-    (parking the account, for example) still apply."""
+    """Return the decision for a member's end. The decision spends no retry budget and requeues nothing. Its effects on
+    others still apply: the account may be parked, for example."""
     parking = decision.parking
     if task.spec.strategy is Strategy.CONTAINER and parking is not None and parking.until is None:
         parking = None  # as for one agent in a container (settle.py)

@@ -48,7 +48,7 @@ class ParallelStageDriver:
     """The driver of the members of one stage. Stops reach all members, and are durable before they are sent."""
 
     def __init__(self, context: Context, task: Task, ownership: Ownership, stop_request: StopRequest) -> None:
-        """Create the driver, with the stop request of the task: it may date from before this try."""
+        """Create the driver, with the stop request of the task. The request may be older than this try."""
         stage = stage_of(task.spec.stages, task.progress)
         assert stage is not None
         self.task = task
@@ -106,9 +106,8 @@ class ParallelStageDriver:
             await run.send_again()
 
     def beat(self) -> None:
-        """Send a heartbeat for all members without an end. That includes members that no coroutine drives because of
-        trouble: their supervisor lives.
-        """
+        """Send a heartbeat to the keepers of all members that have not ended. That includes members that no coroutine
+        drives at the moment, because their supervisor still lives."""
         for run in self._all:
             if run.end is None and run.cut_short is None:
                 run.beat()
@@ -154,7 +153,7 @@ class ParallelStageDriver:
         await self.stop_request.run_cancellable(ensure_workspace(self._context, self.task, self.ownership))
 
     def _begin(self, tx: Transaction) -> tuple[MemberPart, dict[str, StageResult]]:
-        """Begin the gathering, or continue the one that was begun: its deadline outlives its supervisor."""
+        """Begin the gathering of results, or continue the one that an earlier supervisor began, with its deadline."""
         now, task, results = self._context.clock(), tx.tasks.get(self.task.id), tx.results.of_task(self.task.id)
         gathering = gathering_from_progress(task.progress, now)
         if gathering is None:
@@ -164,7 +163,7 @@ class ParallelStageDriver:
         return part, find_valid_results(tx, part)
 
     async def _load_results(self, results: dict[str, StageResult]) -> None:
-        """Load the results of earlier tries and of an earlier supervisor."""
+        """Load the members' results from earlier tries and from an earlier supervisor."""
         for result in results.values():
             resets_at, run_id = None, result.run_id
             self._found += [run_id] if run_id is not None else []
@@ -179,7 +178,7 @@ class ParallelStageDriver:
             )
 
     async def _adopt(self, part: MemberPart, found: Sequence[Run]) -> None:
-        """Adopt the open runs.
+        """Adopt the members' open runs.
 
         A run whose keeper is gone has ended, or its end is unknown. Wait until that is known before other members
         start.
@@ -199,8 +198,8 @@ class ParallelStageDriver:
         self._collect()
 
     def _start_more(self, part: MemberPart) -> None:
-        """Start as many members as there are slots for. Start none that would be ended at once, or that might meet a
-        run with an unknown end."""
+        """Start as many members as there are slots for. Start none that would be ended at once. Start none while the
+        end of another run is unknown."""
         if self.stop_request.why is not None or self._unproven_end is not None:
             self._set_wanted_slots(0)
             return
@@ -227,8 +226,8 @@ class ParallelStageDriver:
         return driving
 
     def _collect(self) -> None:
-        """Give back the slots of members that have ended. Trouble of one member (a full disk, for example) fails the
-        try of the whole group, which is repeated."""
+        """Give back the slots of members that have ended. An error of one member (a full disk, for example) fails the
+        try of the whole group, and the try is repeated."""
         for driving in [driving for driving in self._driving if driving.done()]:
             run = self._driving.pop(driving)
             run.close()
@@ -241,8 +240,8 @@ class ParallelStageDriver:
             self._context.shared.places.give_back(idle)
 
     async def _end_remaining_members(self, part: MemberPart) -> None:
-        """Stop the running members because the stage's time is up: what they have is their result. A member that never
-        had a slot gets a timeout."""
+        """Stop the running members because the stage's time is up: what they have done by then is their result. A
+        member that never had a slot gets a timeout as its result."""
         words = f"the stage's time of {self._stage.timeout:g} s was up"
         for run in self._driving.values():
             if run.stop_request.why is None:
@@ -282,7 +281,7 @@ class ParallelStageDriver:
         return None, judge_stage(self._stage, ends, lost)
 
     async def _is_mass_death(self) -> bool:
-        """True if members died in a mass death: then the stage has not failed (R-CRASH-07). This may be known only
+        """True if members died in a mass death, so that the stage has not failed (R-CRASH-07). It may be known only
         after other agents have died too."""
         ended = [*self._found, *(run.run.id for run in self._all if run.run is not None)]
         while not is_enough(self._stage, self._ends.values()):
@@ -321,7 +320,7 @@ class ParallelStageDriver:
 
 
 def _mass_death_state(context: Context, runs: Sequence[str], tx: Transaction) -> tuple[bool, float]:
-    """Return whether one of the runs died in a mass death, and the seconds for which that is still undecided."""
+    """Return whether one of the runs died in a mass death, and the seconds until that is decided."""
     return any(is_mass_death(tx, run) for run in runs), max(
         (seconds_until_decided(context, tx, run) for run in runs), default=0.0
     )

@@ -44,8 +44,8 @@ class RepoFindings:
 
 
 async def fingerprint_before(context: Context, task: Task, run_id: str) -> None:
-    """Fingerprint the repository before the agent starts. If that fails, nothing can be compared later, but the run
-    continues."""
+    """Fingerprint the repository before the agent starts. If that fails, the run continues, but its changes cannot be
+    found later."""
     if task.spec.strategy is Strategy.WORKTREE:
         repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
         with contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ def _compare(context: Context, repo: Repo, task: Task, run_id: str) -> RepoFindi
 
 
 def _find_stale_locks(common_dir: str, folders: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Return the locks that no process holds, and that are unchanged a moment later."""
+    """Return the git locks that no process holds and that are still unchanged a moment later."""
     seen = [(lock, _stamp(lock)) for lock in list_shared_locks(common_dir)]
     free = [(lock, stamp) for lock, stamp in seen if stamp and not context.ports.may_be_held(lock, folders)]
     if free:
@@ -174,7 +174,7 @@ class LockAlerts(Service):
         self._next = 0.0
 
     async def tick(self) -> None:
-        """Check the locks that have an alert, at most every two seconds: this is not urgent."""
+        """Check the locks that have an alert, at most every two seconds, because this is not urgent."""
         now = asyncio.get_running_loop().time()
         if now < self._next:
             return

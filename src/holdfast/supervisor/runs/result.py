@@ -1,6 +1,6 @@
 """The result of a run, collected once its end is proven: the agent's last answer, the files, the commit.
 
-No decision depends on it, and it must not delay a settlement: what cannot be read is left out.
+No decision depends on the result, and it must not delay a settlement: parts that cannot be read are left out.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ async def collect_result(
     same after any crash.
 
     `agent` and `member`: set for a member of a parallel stage. `workspace`: None if there is none, or if it need not be
-    read. `passed`: defaults to whether the run completed. `is_committed`: nothing in the workspace is uncommitted. The
-    times at which the run began and ended are filled in when the result is recorded.
+    read. `passed`: whether the work passed. None: it passed if the run completed. `is_committed`: nothing in the
+    workspace is uncommitted. The times at which the run began and ended are filled in when the result is recorded.
     """
     name = agent or task.spec.agent
     text = (
@@ -88,8 +88,8 @@ async def collect_final_result(
 
 
 def read_answer(home: str, run_id: str, adapter: AgentAdapter | None) -> str:
-    """Return the agent's last answer. Blocking, and never raises. The end of the output nearly always has it. Otherwise
-    all of the output is read."""
+    """Return the agent's last answer. The call blocks and never raises. It reads the end of the output, which nearly
+    always has the answer, and otherwise all of the output."""
     path = os.path.join(home, "runs", run_id, "out.log")
     try:
         if adapter is None or not adapter.reads_events:

@@ -73,8 +73,8 @@ def record_intent(
 
 
 def _adaptive_timeout(tx: Transaction, task: Task, numbers: Thresholds) -> AdaptiveTimeout | None:
-    """Return a timeout derived from earlier runs with the same repository and agent, if the task asked for it
-    (R-TERM-13)."""
+    """Return a timeout derived from earlier runs with the same repository and agent, if the task asked for an adaptive
+    timeout (R-TERM-13)."""
     spec = task.spec
     if spec.adaptive_floor is None:
         return None
@@ -96,7 +96,7 @@ class RunDriver:
     is_kept = True  # checkpoints of the tree are taken while it runs
 
     def __init__(self, context: Context, task: Task, ownership: Ownership, stop_request: StopRequest) -> None:
-        """Create the driver, with the stop request of the task: it may date from before this try."""
+        """Create the driver, with the stop request of the task. The request may be older than this try."""
         self.task = task
         self.ownership = ownership
         self.stop_request = stop_request
@@ -115,8 +115,8 @@ class RunDriver:
         return [self]
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
-        """Ask for the end of the run. The reason is on disk before the signal is sent, so this death is never taken for
-        a crash."""
+        """Ask for the end of the run. The reason is on disk before the signal is sent, so the death that follows is
+        never taken for a crash."""
         if why in _HEALTH_STOPS and self.report_reader is not None and self.report_reader.claim is not None:
             return  # The agent has reported its result and has its grace to exit: its silence means nothing any more.
         before = self.stop_request.why, self.stop_request.reason
@@ -132,7 +132,7 @@ class RunDriver:
             raise
 
     async def send_again(self) -> None:
-        """Send a stop again that could not be recorded the last time, and was therefore not sent."""
+        """Try again to record and send a stop. The last time it could not be recorded, so it was not sent."""
         if self._unsent:
             await self._send_stop()
 
@@ -169,7 +169,7 @@ class RunDriver:
             return None, self._verdict_cap_spent()
 
     async def _start_run(self) -> Run:
-        """Prepare the workspace, record the durable intent, launch: in this order."""
+        """Prepare the workspace, record the run's durable intent, and launch its agent, in this order."""
         self.stop_request.raise_if_stopped()
         await self._prepare()
         self.stop_request.raise_if_stopped()
@@ -188,7 +188,8 @@ class RunDriver:
         return run
 
     async def _wait_for_proven_end(self, run: Run) -> Verdict:
-        """Wait until the whole process tree is proven empty, or until that cannot be proven. Return the verdict."""
+        """Wait until the whole process tree is proven empty, or until it is known that this cannot be proven. Return
+        the verdict."""
         assert self._live is not None
         pid = await self._live.wait_started()
         if pid is not None:
@@ -285,7 +286,8 @@ class RunDriver:
     async def _writes_at_end(
         self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None
     ) -> Callable[[Transaction], None]:
-        """Return further writes for the transaction that records the end. `_end` is None if there was no process."""
+        """Return further writes for the transaction that records the end. `_end`: the facts about the process. None:
+        there was no process."""
         return _write_nothing
 
     async def _verdict_without_account(self) -> Verdict:
@@ -361,9 +363,9 @@ class RunDriver:
     async def release_lost_task(self) -> None:
         """Stop driving the run without writing anything: another supervisor owns the task.
 
-        If this very run is still open, that supervisor has adopted its agent, as it adopts everything that lives in
-        this home. Then we leave the agent alone, because we were the ones who were away. Otherwise we end what we
-        started.
+        If this run is still open in the store, that supervisor has adopted its agent, as it adopts everything that
+        lives in this home. In that case the agent is left alone. Otherwise the agent that this supervisor started is
+        ended.
         """
         if self._live is None or self.run is None:
             return
@@ -372,7 +374,7 @@ class RunDriver:
             self._live.stop(fast=True)
 
     def close(self) -> None:
-        """Release everything that belongs to the run: it is not driven any more."""
+        """Release everything that belongs to the run, because it is not driven any more."""
         self.report_reader = None
         if self.run is not None:
             unregister_run(self._context, self.run.id)

@@ -201,7 +201,7 @@ async def _save_workspaces(context: Context, task: Task, decision: Decision) -> 
 
 
 async def _commit_round(context: Context, task: Task) -> None:
-    """Commit what a successful agent left uncommitted, although its task continues: the next round may fail."""
+    """Commit what a successful agent left uncommitted. The task continues, and its next round may fail."""
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     if workspace is not None and workspace.state is WorkspaceState.READY and not is_gone(workspace):

@@ -1,7 +1,8 @@
-"""The end of a stage: its answer, its gate and its ruling, between the proven end of its agent and the settlement.
+"""The end of a stage: its answer, gate and ruling are collected after the proven end of its agent and before the
+settlement.
 
 The answer is read from the run's directory and the gate is run here. So the next supervisor collects both again after a
-crash. core/workflows/next_stage.py decides what follows, which is durable only with the settlement.
+crash. core/workflows/next_stage.py decides what follows, and only the settlement makes that decision durable.
 
 A gate may therefore run a second time. Its beginning is durable and counted: a gate that kills its supervisor, or takes
 all memory, must not do so for ever.
@@ -41,7 +42,8 @@ MOST_GATE_STARTS = 5  # as often as a run may be lost
 async def run_gate(
     context: Context, task: Task, ownership: Ownership, stage: Stage, workspace: Workspace | None
 ) -> GateResult:
-    """Run the gate of a stage in the task's workspace. The gate is ended at once when the caller is cancelled."""
+    """Run the gate of a stage in the task's workspace. The gate is ended at once when the calling asyncio task is
+    cancelled."""
     if workspace is None or context.ports.workspace_setup is None:
         how = "could not be run: there is no workspace"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
@@ -63,7 +65,7 @@ async def run_gate(
 
 def _record_gate_start(context: Context, tx: Transaction, ownership: Ownership, stage: Stage, begun: int) -> None:
     """Record and count the beginning of a gate once per claim or adoption. Further tries within one claim are not
-    counted: their cause is the machine."""
+    counted, because trouble of the machine caused them."""
     progress = tx.tasks.get(ownership.task_id).progress
     if progress.asked == begun:
         return
@@ -92,9 +94,9 @@ _NOT_STAGE_ENDS = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED,
 async def find_earlier_end(
     context: Context, task: Task, ownership: Ownership, stop_request: StopRequest
 ) -> Verdict | None:
-    """Return the verdict of a stage whose agent is not run again. None: there is an agent to run, or one that runs.
+    """Return the verdict of a stage whose agent is not run again. None: the stage's agent has to be run, or is running.
 
-    There are two such cases: a person approved the last stage, or a stop cut its gate short.
+    An agent is not run again in two cases: a person approved the last stage, or a stop cut the stage's gate short.
     """
     progress, has_all = task.progress, is_workflow_over(task.spec.stages, task.progress)
     if not progress.checks and not has_all:
@@ -149,7 +151,7 @@ async def finish_stage(
 async def collect_stage_outcome(
     context: Context, task: Task, ownership: Ownership, run_id: str | None, verdict: Verdict, answer: str = ""
 ) -> StageOutcome:
-    """Collect the outcome of a stage. The gate is ended at once when the caller is cancelled.
+    """Collect the outcome of a stage. The gate is ended at once when the calling asyncio task is cancelled.
 
     `run_id`: the run that has ended. `answer`: the joined answers of the members of a parallel stage.
     """
@@ -197,7 +199,8 @@ FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feed
 
 
 def reply_with_feedback(task: Task, turn: Turn) -> str:
-    """Return the prompt of a run that continues in its session with a message. Empty: no message begins the run."""
+    """Return the prompt of a run that continues in its session with a message. Empty: the run does not begin with a
+    message."""
     feedback = task.progress.feedback
     return f"{turn.reply}\n\n{FEEDBACK.format(feedback=feedback)}" if turn.reply and feedback else turn.reply
 
@@ -248,7 +251,8 @@ def template_values(task: Task, results: Sequence[StageResult]) -> dict[str, str
 
 
 def _values_of_stage(name: str, results: Sequence[StageResult]) -> dict[str, str]:
-    """Return the variables of one stage. They come from the last try of its last visit. Each member has its own."""
+    """Return the variables of one stage, from the last try of its last visit. Each member of the stage has its own
+    variables."""
     last = [one for one in results if one.visit == results[-1].visit]
     members = {one.member: one for one in last if one.member}.values()
     whole = next((one for one in reversed(last) if not one.member), last[-1])

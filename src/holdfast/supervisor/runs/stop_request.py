@@ -1,6 +1,6 @@
 """A request to stop a run, even while its workspace is still being prepared.
 
-It holds the reason and the requester. While there is no process to stop yet, it cancels the preparation.
+The request has a reason and a requester. While there is no process to stop yet, the request cancels the preparation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StopRequested(Exception):
 
 
 class StopRequest:
-    """The stop request of a task. It outlives the try that received it."""
+    """The stop request of a task. The request outlives the try during which it arrived."""
 
     def __init__(self, why: StopWhy | None = None, reason: str = "", *, fast: bool = False) -> None:
         self.why = why
@@ -52,7 +52,8 @@ class StopRequest:
             raise StopRequested(self.why)
 
     async def run_cancellable(self, work: Coroutine[object, None, T]) -> T:
-        """Await a preparation, which may take minutes (a large checkout). A stop ends it at once, helpers included."""
+        """Await a preparation, which may take minutes (a large checkout). A stop ends the preparation and its helper
+        processes at once."""
         preparing: asyncio.Task[T] = asyncio.create_task(work)
         self._preparing = preparing
         try:
@@ -90,6 +91,6 @@ async def with_requester(context: Context, task: Task, verdict: Verdict) -> Verd
 async def verdict_stopped_before(
     context: Context, task: Task, why: StopWhy, what: str = "the agent started"
 ) -> Verdict:
-    """Return the verdict for something that was stopped before it existed."""
+    """Return the verdict for a run that was stopped before `what` happened."""
     outcome = _UNSTARTED.get(why, Outcome.STOPPED)
     return await with_requester(context, task, Verdict(outcome=outcome, reason=f"stopped ({why}) before {what}"))

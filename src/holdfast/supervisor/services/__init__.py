@@ -1,2 +1,2 @@
-"""Background services of the supervisor, one duty per module. They read the store, write through the writer, and use
-attempts and workspaces."""
+"""Background services of the supervisor, one duty per module. The services read the store, write through the writer,
+and use attempts and workspaces."""

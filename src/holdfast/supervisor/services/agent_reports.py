@@ -24,12 +24,13 @@ class ReportService:
         self._bell = WakeUp()
 
     def changed(self, run_id: str) -> None:
-        """Note a change in the channel of a run. It is only a hint: the channel is read soon, and checked."""
+        """Note a change in the channel of a run. The change is only a hint: the channel is read soon, and its content
+        is checked."""
         self._hints.add(run_id)
         self._bell.ring()
 
     async def run(self) -> None:
-        """Read channels for ever: those with a hint at once, all of them now and then."""
+        """Read channels for ever: those with a noted change at once, all of them now and then."""
         loop = asyncio.get_running_loop()
         next_round = loop.time()
         while True:

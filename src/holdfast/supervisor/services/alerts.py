@@ -1,5 +1,5 @@
-"""The service that sends deliveries of alerts: at least once, in order per target, one at a time per target. It never
-delays the loop.
+"""The service that sends deliveries of alerts: at least once, in order per target, one at a time per target. The
+service never delays the daemon's loop.
 
 The outbox is in the store, so it survives any restart. An attempt is counted before it is made. If the supervisor is
 killed between sending and recording, the next one sends again. It uses the same key and the same wait, and attempts
@@ -52,11 +52,12 @@ class DeliveryService(Service):
         return self._waits or any(not task.done() for task in self._sending.values())
 
     async def next_wake(self) -> float:
-        """Return the seconds until the next attempt of a delivery."""
+        """Return the seconds until a delivery's next attempt is due."""
         return math.inf if self._next is None else max(0.01, self._next - asyncio.get_running_loop().time())
 
     async def tick(self) -> None:
-        """Plan what is new, and begin one attempt for every free target with a delivery that is due."""
+        """Plan the deliveries of new notices and endings, and begin one attempt for every free target with a delivery
+        that is due."""
         outlets = self._context.ports.alert_targets
         rules, names = outlets.rules(), outlets.names()
         heads, gathers = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
@@ -76,14 +77,16 @@ class DeliveryService(Service):
         self._next = asyncio.get_running_loop().time() + min(waits) if waits else None
 
     async def finish(self, patience: float) -> None:
-        """Wait a while for deliveries that are on their way. The rest waits in the store for the next supervisor."""
+        """Wait up to `patience` seconds for deliveries that are on their way. All others stay in the store for the next
+        supervisor."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=patience)
 
     def _look(
         self, tx: Transaction, rules: DeliveryRules, targets: Sequence[str]
     ) -> tuple[Sequence[Delivery], float | None]:
-        """Plan what is new. Return the deliveries that come next, and the seconds until gathered endings are sent."""
+        """Plan the deliveries of new notices and endings. Return the deliveries that come next, and the seconds until
+        gathered endings are sent."""
         now, outbox = self._context.clock(), tx.deliveries
         unplanned, endings = outbox.find_unplanned(PIECE), outbox.find_endings(PIECE)
         if not unplanned and not endings:

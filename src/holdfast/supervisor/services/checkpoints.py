@@ -1,9 +1,10 @@
 """Checkpoints of running tasks: periodically while something changes, when an agent asks, and when a run ends whose
 task continues later (R-RES-11).
 
-One checkpoint at a time for the whole machine. A quiet agent costs only a share of one look at /proc: if no process of
-a run has run since the last look, nothing can have changed. A stop ends a checkpoint that is under way. A settle waits
-for the last checkpoint of its run, but not for long. No resume depends on checkpoints: the workspace itself stays.
+At most one checkpoint is taken at a time on the whole machine. A quiet agent costs only a share of one look at /proc:
+if no process of a run has run since the last look, nothing can have changed. A stop ends a checkpoint that is under
+way. A settle waits for the last checkpoint of its run, but not for long. No resume depends on checkpoints: the
+workspace itself stays.
 
 Checkpoints that are no longer offered are pruned here too: first their refs and commits, then the rows.
 """
@@ -43,7 +44,7 @@ TASK_ENDED_FOR = 60.0  # seconds since a task's end: a task that has just ended 
 async def prune_checkpoints(context: Context) -> int:
     """Delete expired checkpoints and return the number of deleted rows.
 
-    If this is killed anywhere, or refused because a save is under way, the next call finishes it.
+    If the deletion is killed anywhere, or refused because a save is under way, the next call finishes it.
     """
     now, ago = context.clock(), context.services.timekeeper.wall_time_ago
     over, old = ago(TASK_ENDED_FOR, now), ago(context.settings.keeping.runs, now)
@@ -60,7 +61,7 @@ async def prune_checkpoints(context: Context) -> int:
 
 
 async def _prune(context: Context, repo: Repo, gone: Sequence[Checkpoint]) -> int:
-    """Delete checkpoints of one repository. This includes refs of finished tasks that a crash left without a row."""
+    """Delete checkpoints of one repository. Refs of finished tasks that a crash left without a row are deleted too."""
     assert context.ports.reclaimer is not None
     there = context.ports.reclaimer.checkpoint_refs(repo)
     known = {one.ref: one.commit for one in gone}
@@ -101,7 +102,7 @@ class _CheckpointedRunState:
 
 
 class CheckpointService(Service):
-    """The checkpoint service. Attempts report which runs begin and end."""
+    """The checkpoint service. Attempts report to it which runs begin and end."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
         self._context = context
@@ -152,7 +153,7 @@ class CheckpointService(Service):
         self._failing.pop(task_id, None)
 
     def hurry(self) -> None:
-        """Let no settle wait for a checkpoint any more."""
+        """Let no settlement wait for a checkpoint any more."""
         self._hurried = True
 
     async def save_at_end(
@@ -210,8 +211,8 @@ class CheckpointService(Service):
                 await self._prune()
 
     async def _prune(self) -> None:
-        """Prune old checkpoints. The end of a run cancels this, and it is repeated after the next look. So no cancel of
-        a task waits for it."""
+        """Prune old checkpoints. The end of a run cancels the pruning, so no cancel of a task waits for it. It is
+        repeated after the next look."""
         pruning = self._pruning = asyncio.create_task(prune_checkpoints(self._context), name="pruning")
         try:
             await asyncio.wait([pruning])
@@ -232,7 +233,7 @@ class CheckpointService(Service):
         return max(0.0, min([IDLE, *asked, *(watch.due - now for watch in self._watches.values())]))
 
     def _rounded_due(self, interval: float) -> float:
-        """Return the next due moment, rounded down so that many runs are due together."""
+        """Return the time at which the next checkpoint is due, rounded down so that many runs are due together."""
         if interval <= 0:
             return math.inf
         part = interval / DUE_PARTS
@@ -272,8 +273,8 @@ class CheckpointService(Service):
         watch.due = self._rounded_due(watch.interval if every else 0.0)
 
     async def _save_if_changed(self, watch: _CheckpointedRunState, *, is_asked: bool) -> None:
-        """Take a checkpoint of one run if it may have changed. A lost ownership or trouble of the machine is handled by
-        the run's attempt."""
+        """Take a checkpoint of one run if it may have changed. The run's attempt handles a lost ownership and trouble
+        of the machine."""
         note = watch.asked if is_asked else None
         watch.asked = None if is_asked else watch.asked
         try:
@@ -358,8 +359,8 @@ class CheckpointService(Service):
             self._stamps[task.id] = workspace.id, before
 
     async def _record_failure(self, subject: CheckpointedRun, why: str, reason: str) -> None:
-        """Record a failed checkpoint once per episode: until one succeeds, or the reason changes. Numbers are ignored,
-        because sizes change all the time."""
+        """Record a failed checkpoint once per episode: until a checkpoint succeeds, or the reason changes. Numbers in
+        the reason are ignored, because sizes change all the time."""
         task_id = subject.task.id
         told, plain = self._failing.setdefault(task_id, set()), re.sub(r"\d+", "#", reason)
         if plain in told or len(told) >= MOST_REASONS:

@@ -62,8 +62,8 @@ def record_restore(home: str, made_at: float, now: Instant, *, from_backup: bool
 
 
 def _record_jump(tx: Transaction, by: float, now: Instant, *, is_same_boot: bool) -> None:
-    """Emit the event, and restart timers after the clock was set back. All of this may be repeated: if we are killed
-    before the jump is recorded, it is detected again."""
+    """Emit the event, and restart timers after the clock was set back. All of this may be repeated: if the supervisor
+    is killed before the jump is recorded, the next one detects it again."""
     tx.events.emit(_clock_moved_event(by, is_same_boot=is_same_boot), now)
     if by < 0:
         tx.preserved.restart_expiry_timers(now)

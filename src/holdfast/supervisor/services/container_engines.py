@@ -1,7 +1,7 @@
 """The service that raises an alert when a container engine does not answer while agents work in its containers.
 
-Nothing else would show this: the agents may continue or be dead, and both look the same. A stop cannot finish either,
-because only the engine can confirm the end of a container.
+Nothing else would show this, because agents that continue and agents that are dead look the same. A stop cannot finish
+either, because only the engine can confirm the end of a container.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MISSES_BEFORE_ALERT = 2  # looks: an engine that is being restarted is back at t
 
 
 class EngineAlertService(Service):
-    """One alert per engine. It is closed when the engine answers again."""
+    """The service that keeps one alert open per silent engine. The alert is closed when the engine answers again."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class EngineAlertService(Service):
         return [] if self._looking is None else [self._looking]
 
     async def tick(self) -> None:
-        """Check the engines in a background task: an engine that hangs only fails after a timeout."""
+        """Check the engines in a background task: a check of an engine that hangs lasts until its timeout."""
         now = asyncio.get_running_loop().time()
         if now < self._next or (self._looking is not None and not self._looking.done()):
             return

@@ -21,7 +21,7 @@ LONGEST = 5.0  # seconds: a file that changes all the time is read after this at
 
 
 class FileStillness:
-    """Distinguishes a finished file from one between two writes: an editor empties the file first, which is not a
+    """A check whether a file is finished or between two writes. An editor may empty the file first, which is not a
     change."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class FileStillness:
         self._restless: float | None = None  # since when the file has been changing; None: it is unchanged
 
     def left(self, stamp: object, now: float) -> float:
-        """Return the seconds for which the file must stay unchanged to count as finished."""
+        """Return the seconds for which the file must still stay unchanged to count as finished."""
         if stamp != self._stamp:
             self._stamp, self._since = stamp, now
             self._restless = now if self._restless is None else self._restless

@@ -1,4 +1,4 @@
-"""Requests of operators: carried out in their order, answered when they are done."""
+"""Requests of operators: each is carried out in its order, and answered when it is done."""
 
 from __future__ import annotations
 
@@ -70,13 +70,14 @@ class RequestService(Service):
         await self.record(request, RequestAnswer.from_state(state))
 
     def _cancel_now(self, tx: Transaction, request: Request, task_id: str) -> None:
-        """Cancel the task and its subtasks. Subtasks are spared only if every pending request spares them."""
+        """Cancel the task and its subtasks. Subtasks continue only if every pending request leaves them out."""
         pending = [one for one in tx.requests.pending() if one.kind is RequestKind.CANCEL and one.task_id == task_id]
         subtasks = any(one.data.get("subtasks", True) for one in (pending or [request]))
         tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock(), subtasks=subtasks)
 
     async def _pause(self, request: Request, task_id: str) -> None:
-        """Stop the running task. The settle that pauses the task answers (store/sqlite/settle.py)."""
+        """Stop the running task. The settlement that pauses the task also answers the request
+        (store/sqlite/settle.py)."""
         now = self._context.clock()
         until = end_of_pause(request, now)
         attempt = self._attempts.get(task_id)
@@ -95,9 +96,8 @@ class RequestService(Service):
             await attempt.stop(StopWhy.PAUSE, fast=bool(request.data.get("force")))
 
     async def _refuse_expired_pause(self, request: Request, task_id: str) -> None:
-        """Refuse a pause whose time is over, unless a run was stopped for this pause, perhaps by an earlier supervisor.
-        In that case the settlement reads the end of the pause from the request.
-        """
+        """Refuse a request for a pause whose end has passed, unless a run was stopped for this pause, perhaps by an
+        earlier supervisor. In that case the settlement reads the end of the pause from the request."""
 
         def refuse(tx: Transaction) -> None:
             if not any(run.stop_why is StopWhy.PAUSE for run in tx.runs.open_runs(task_id)):
@@ -107,7 +107,8 @@ class RequestService(Service):
 
     async def _pause_waiting(self, request: Request, task_id: str, until: float | None) -> None:
         def pause(tx: Transaction) -> bool:
-            """Pause the task if it would continue by itself, and answer with its state. False: the task runs again."""
+            """Pause the task if it would continue by itself, and answer the request with its state. Return False if the
+            task runs again."""
             now, task = self._context.clock(), tx.tasks.get(task_id)
             if task.state is TaskState.RUNNING:
                 return False
@@ -120,7 +121,7 @@ class RequestService(Service):
             self._context.bell.ring()  # the task changed between the two transactions: try again
 
     async def answer_down(self, request: Request, mode: str | None) -> None:
-        """Answer a request to stop the supervisor, which stops in this mode."""
+        """Answer a `down` request. `mode`: the mode in which the supervisor stops."""
         await self.record(request, RequestAnswer(RequestResult.STOPPED, str(mode)))
 
     async def _answer(self, request: Request, result: RequestResult) -> None:

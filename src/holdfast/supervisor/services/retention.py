@@ -1,9 +1,9 @@
 """The service that deletes old history in the background: events, run directories, tasks, salvages, and a log that is
 too long.
 
-It runs at start-up, after recovery, and then every hour. It works in small pieces with a pause between them, so nothing
-waits for it. No step needs a recorded intent: a directory is deleted before its record, so the next pass finds what a
-crash left.
+The service runs at start-up, after recovery, and then every hour. It deletes in small pieces with a pause between them,
+so nothing waits for it. No step needs a recorded intent: a directory is deleted before its record, so the next pass
+finds what a crash left.
 
 Salvages older than `salvage.keep` are first marked in the store, then their commits are deleted, then the rows.
 """
@@ -69,7 +69,7 @@ async def _delete_dropped_salvages(context: Context) -> None:
 
 
 async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, gone: Sequence[DroppedSalvage]) -> None:
-    """Delete the commits of dropped salvages, and their rows last: the rows are how the next pass finds what is left to
+    """Delete the commits of dropped salvages, and their rows last: by the rows, the next pass finds what is left to
     do."""
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(repo_id))
     if await reclaimer.reclaim(repo, {one.ref: one.commit for one in gone}):
@@ -145,8 +145,8 @@ class Retention(Service):
             self._context.bell.ring()
 
     async def _delete_events(self, removed: _RemovedCounts) -> None:
-        """Delete old events, the oldest first, until none is left. A clock that was ahead delays this, but never makes
-        it earlier."""
+        """Delete old events, the oldest first, until none is left. A clock that was ahead delays the deletion of an
+        event, but never makes it earlier."""
         before, after = self._wall_time_ago(self._context.settings.keeping.events), 0
         while True:
             window = await self._write(partial(_drop_events, after, before))
@@ -184,7 +184,7 @@ class Retention(Service):
         return deleted
 
     async def _delete_setup_logs(self) -> None:
-        """Delete old output of set-up and teardown commands. It is kept as long as agents' output."""
+        """Delete old output of set-up and teardown commands. Such output is kept as long as agents' output."""
         before, folder = self._wall_time_ago(self._context.settings.keeping.runs), setup_logs(self._context.home)
         for name in await run_in_thread(listed, folder):
             with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 Everything that a fire needs (settings, the agent, the base) is computed before its transaction. The transaction admits
 the occurrence, moves the cursor and adds the task, and awaits nothing. So a fire happens once or not at all, whatever
-is cancelled or killed. What did not happen is still due at the next look.
+is cancelled or killed. A fire that did not happen is still due at the next look.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Prepared = tuple[Accept | None, str | None]  # what adds the task, or why it can
 class NothingDue:
     """A record that nothing is due for a schedule.
 
-    It is valid while neither the schedule nor the clock contradicts it.
+    The record is valid until the schedule changes or the clock reaches the next occurrence.
     """
 
     record: ScheduleRecord
@@ -95,8 +95,8 @@ class ScheduleService(Service):
                 await self._serve_logged(timetables, record)
 
     async def _serve_logged(self, timetables: ScheduleSource, record: ScheduleRecord) -> None:
-        """Serve one schedule. An error in it (its time zone is gone from this machine, for example) does not delay the
-        others."""
+        """Serve one schedule. An error in it (its time zone is gone from this machine, for example) is logged and does
+        not delay other schedules."""
         try:
             await self._serve(timetables, record)
         except Unavailable:
@@ -115,7 +115,7 @@ class ScheduleService(Service):
         return bool(self._under_way)
 
     def owed(self, tx: Transaction) -> int:
-        """Count the occurrences that wait only for this supervisor: they keep an idle supervisor running."""
+        """Count the occurrences that wait only for this supervisor. They keep an idle supervisor running."""
         return 0 if self._context.ports.schedule_files is None else tx.schedules.owed()
 
     # -- the files -----------------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ class ScheduleService(Service):
     async def _prepare_briefly(
         self, timetables: ScheduleSource, record: ScheduleRecord, found: DueOccurrences | None, occurrence: float
     ) -> Prepared | None:
-        """Prepare a fire, but wait for HASTE seconds at most. None: it continues in the background, and what is due is
-        decided when it ends."""
+        """Prepare a fire, but wait for HASTE seconds at most. None: the preparation continues in the background, and
+        the due occurrences are decided when it ends."""
         task = asyncio.ensure_future(self._prepare_fire(timetables, record, occurrence))
         try:
             await asyncio.wait([task], timeout=PREPARE_WAIT)
@@ -232,8 +232,8 @@ class ScheduleService(Service):
         return None
 
     async def _prepare_fire(self, timetables: ScheduleSource, record: ScheduleRecord, occurrence: float) -> Prepared:
-        """Return what adds the task, or why it cannot be added. The store is not used here, so a locked store cannot
-        fail it."""
+        """Return the operation that adds the task, or the reason why the task cannot be added. The store is not used,
+        so a locked store cannot make this fail."""
         by = f"schedule '{record.schedule.name}'"
         try:
             return await timetables.resolve_task(record.schedule, occurrence, by), None
@@ -251,10 +251,11 @@ class ScheduleService(Service):
         accept: Accept | None,
         trouble: str | None,
     ) -> None:
-        """Decide what is due in one transaction, if nothing changed since `record` was read. Otherwise the next look
-        decides.
+        """Decide about the due occurrences in one transaction, if nothing changed since `record` was read. Otherwise
+        the next look decides.
 
-        Only what was due at that time is decided. An occurrence that came during preparation is due at the next look.
+        Only occurrences that were due when `record` was read are decided. An occurrence that came during preparation is
+        due at the next look.
         """
         now = self._context.clock()
         tx.hosts.require_active(self._context.host_id)
@@ -284,7 +285,8 @@ class ScheduleService(Service):
         self._context.bell.ring()
 
     def _replacement_failed(self, tx: Transaction, record: ScheduleRecord) -> bool:
-        """True if the last task was asked to end in vain because it was frozen. Then the next occurrence asks again."""
+        """True if a request to end the last task failed because the task was frozen. Then the next occurrence asks
+        again."""
         if not record.is_busy or record.schedule.overlap is not Overlap.REPLACE or record.replacing != record.last_task:
             return False
         return all(request.task_id != record.last_task for request in tx.requests.pending())
@@ -314,9 +316,9 @@ class ScheduleService(Service):
             return True
 
     async def _count(self, record: ScheduleRecord, decided: int) -> None:
-        """Prune rows now and then.
+        """Count the decided occurrences, and prune rows now and then.
 
-        Skipped occurrences count too: a task that waits for an operator may last for weeks.
+        Skipped occurrences count too, because the task before them may wait for an operator for weeks.
         """
         key = record.schedule.key
         count = self._decided.get(key, KEPT) + decided  # so the first decision of a supervisor prunes

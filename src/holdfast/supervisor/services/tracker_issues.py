@@ -1,6 +1,6 @@
 """The steps of one tracker issue: record the intent, change the tracker, read the issue back, record the result.
 
-After a crash between any two of them, the intent shows what is left, and reading the issue decides it.
+After a crash between any two steps, the intent shows which steps are left, and the issue itself shows what was done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class IssueSteps:
-    """The link between one repository's issues and tasks. `name` is our name in the tracker."""
+    """The steps for the issues of one repository. `name` is Holdfast's name in the tracker."""
 
     def __init__(self, context: Context, repo: Repo, setup: TrackerSetup, name: str) -> None:
         self._context = context
@@ -49,7 +49,7 @@ class IssueSteps:
     async def take(self, issue: Issue) -> bool | str:
         """Turn a ready issue into a task.
 
-        Return True if it became one, or the reason why the tracker did not answer.
+        Return True if the issue became a task, or the reason why the tracker did not answer.
         """
         # Everything that can be refused is refused before the claim.
         operation = await run_in_thread(self._resolve_task, issue)
@@ -59,7 +59,8 @@ class IssueSteps:
     # -- taking --------------------------------------------------------------------------------------------------
 
     async def _continue_claim(self, link: IssueLink) -> str | None:
-        """Continue an intent whose supervisor died: read whether the issue was assigned to us."""
+        """Continue an intent whose supervisor died: read from the tracker whether the issue was assigned to this
+        home."""
         shown = await self._tracker.show(link.issue)
         if isinstance(shown, UnknownAnswer):
             return shown.why
@@ -92,7 +93,8 @@ class IssueSteps:
         return True
 
     async def _claim_again(self, link: IssueLink) -> str | None:
-        """Claim an issue again that was free for a while. If the issue was taken meanwhile, our task gives it up."""
+        """Claim again an issue that was free for a while. If another took the issue meanwhile, its task here gives it
+        up."""
         if link.state is not LinkState.INTENDED:
             intended = await self._write(lambda tx: tx.issue_links.record_intent_again(link, self._name, self._now()))
             if intended is None:
@@ -178,8 +180,8 @@ class IssueSteps:
         return None
 
     async def _check_still_ours(self, link: IssueLink) -> str | None:
-        """Check whether the issue is still ours. If a person changed the issue, it is theirs, whatever they did. A
-        running task continues."""
+        """Check whether the issue is still claimed by this home. If a person changed the issue, the claim ends,
+        whatever the change was. A running task continues."""
         shown = await self._tracker.show(link.issue)
         if isinstance(shown, UnknownAnswer):
             return shown.why
@@ -193,7 +195,8 @@ class IssueSteps:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     async def _record_intent(self, link: IssueLink, state: LinkState) -> IssueLink | None:
-        """Record the intent. An earlier supervisor, or a settle, may have recorded it already."""
+        """Record the intent to change the issue. An earlier supervisor, or a settlement, may have recorded it
+        already."""
         if link.state is state:
             return link
         return await self._write(lambda tx: tx.issue_links.move(link, state, link.reason, self._now()))
@@ -206,7 +209,7 @@ class IssueSteps:
         await self._write(lose)
 
     async def _add_note(self, link: IssueLink, text: str) -> None:
-        """Add a note for people to the issue, after everything else is done. It is tried at most once."""
+        """Add a note for people to the issue, after everything else is done. The note is sent at most once."""
         await self._tracker.note(link.issue, link.assignee, text)
 
     def _result(self, link: IssueLink) -> str:

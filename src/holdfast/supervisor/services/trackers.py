@@ -62,9 +62,9 @@ class TrackerService(Service):
 
     @property
     def busy(self) -> bool:
-        """True if leaving now would leave work undone.
+        """True if work would be left undone if the supervisor stopped now.
 
-        A first look counts, a repeated look does not. Claims under way are counted by `owed`.
+        The first look at a tracker counts as work, a repeated look does not. Claims under way are counted by `owed`.
         """
         return bool(self._more or self._matters & self._work.keys())
 
@@ -90,8 +90,8 @@ class TrackerService(Service):
         self._context.bell.ring()
 
     def owed(self, tx: Transaction) -> int:
-        """Count claims to give back and issues to close whose tracker answers, or soon may. They keep an idle
-        supervisor running."""
+        """Count the claims to give back and the issues to close, if their tracker answers or may answer soon. They keep
+        an idle supervisor running."""
         if self._context.ports.trackers is None:
             return 0
         now = self._context.clock()
@@ -211,7 +211,8 @@ class TrackerService(Service):
         return None
 
     async def _our_name(self) -> str:
-        """Return our name in trackers. It is unique to this home, so two homes are never confused (R-CRASH-08)."""
+        """Return Holdfast's name in trackers. The name is unique to this home, so two homes are never confused
+        (R-CRASH-08)."""
         if not self._name:
             host = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-.")
             suggested = f"holdfast-{host[:40] or 'host'}-{new_id(8)}"

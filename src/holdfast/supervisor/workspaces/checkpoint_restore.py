@@ -1,7 +1,7 @@
 """The restore of a checkpoint at the next start of a task.
 
-An operator chose it (`resume --checkpoint N`), or it is the last checkpoint of a workspace that was lost. The choice is
-durable, and every step may be repeated until it is carried out.
+An operator chose the checkpoint (`resume --checkpoint N`), or it is the last checkpoint of a workspace that was lost.
+The choice is durable, and every step may be repeated until it is carried out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def read_chosen_checkpoint(context: Context, task: Task) -> CheckpointChoi
 
 async def choose_last_checkpoint(context: Context, task: Task, workspace: Workspace) -> None:
     """Choose the last checkpoint of a workspace whose files are gone. A workspace that is only damaged is salvaged
-    instead, because that is newer."""
+    instead, because its files are newer than the checkpoint."""
     if _has_files(workspace.path) or task.spec.strategy is Strategy.NONE:
         return
 
@@ -46,8 +46,8 @@ def _has_files(path: str) -> bool:
 
 
 async def can_resume(context: Context, task_id: str) -> bool:
-    """Return False if the task has to restore a checkpoint that cannot be read. Then it stays paused, and an event is
-    emitted. Called before a resume is spent (R-RES-06)."""
+    """Return False if the task has to restore a checkpoint that cannot be read. In that case the task stays paused, and
+    an event is emitted. Called before a resume is spent (R-RES-06)."""
 
     def find(tx: Transaction) -> tuple[Task, Repo, CheckpointChoice | None]:
         task = tx.tasks.get(task_id)
@@ -101,8 +101,8 @@ async def restore_in_place(
 async def restore_in_new_workspace(
     context: Context, task: Task, ownership: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
 ) -> str | None:
-    """Restore a checkpoint in a workspace that was just made. Return how, for people. None: the restore was given up,
-    and an event was emitted."""
+    """Restore a checkpoint in a workspace that was just made. Return a description of the restore for people. None: the
+    restore was given up, and an event was emitted."""
     number, strategy = chosen.checkpoint.number, context.ports.strategy_of(task.spec)
     if not chosen.automatic:
         await _refuse_unreadable(context, task, repo, chosen)

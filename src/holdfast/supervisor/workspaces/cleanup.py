@@ -1,4 +1,4 @@
-"""The clean-up service carries out what settlements decided about workspaces. Every step is repeated until it is done.
+"""The clean-up service carries out what settlements decided about workspaces. Every step is repeated until it succeeds.
 
 The expiry service marks preserved workspaces whose time is over. The expiry time is in the store, so it survives any
 restart.
@@ -26,8 +26,8 @@ TROUBLE_PAUSE = 1.0  # seconds of pause after a failure that could not even be r
 
 
 class CleanupService(Service):
-    """The clean-up service. It renames first (instant) and deletes afterwards, so that a path is free as soon as
-    possible."""
+    """The clean-up service. It renames a workspace first, which is instant, and deletes it afterwards. So the path is
+    free as soon as possible."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -125,7 +125,7 @@ class ExpiryService(Service):
         return seconds_until(self._due, self._context.clock())
 
     async def tick(self) -> None:
-        """Expire what is due. Costs one index look-up while nothing is due."""
+        """Mark the preserved workspaces whose time is over. A tick costs one index look-up while none is due."""
         context = self._context
         self._due = await context.writer.write(lambda tx: tx.preserved.next_expiry())
         if self._due is None or self._due > context.clock().wall:

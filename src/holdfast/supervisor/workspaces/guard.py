@@ -1,11 +1,11 @@
 """The guard of a workspace: however an attempt is left, the workspace of a task that has ended is removed.
 
-The ledger decides, not the way in which the attempt was left. A cancelled attempt may leave an agent at work: its
-supervisor leaves, the keeper stays. A failed attempt is tried again. In both cases the task has not ended, so its
-workspace stays.
+The ledger decides about the removal, not the way in which the attempt was left. A cancelled attempt may leave an agent
+at work: the supervisor leaves, and the keeper stays. A failed attempt is tried again. In both cases the task has not
+ended, so its workspace stays.
 
-So the guard reads the ledger when it is left. If the task has ended, and what was decided about its workspace is not
-yet carried out, the guard does that now. See ADR 0015.
+So the guard reads the ledger when its context is left. If the task has ended and the decision about its workspace is
+not yet carried out, the guard carries it out. See ADR 0015.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class WorkspaceGuard:
         self._kept = False
 
     def keep(self) -> None:
-        """Disarm the guard. Call this when the task continues later, is owned by another supervisor, or its agent is
-        not proven dead."""
+        """Disarm the guard. Call this when the task continues later, when another supervisor owns it, or when its agent
+        is not proven dead."""
         self._kept = True
 
     async def __aenter__(self) -> WorkspaceGuard:
@@ -79,8 +79,8 @@ class WorkspaceGuard:
         ]
 
     async def _finish_before_cancel(self, work: Coroutine[object, None, None]) -> None:
-        """Finish the work before a cancellation is raised, even before a second one. The work takes milliseconds,
-        because teardown commands are cut short."""
+        """Finish the work before a cancellation of the caller is raised, even before a second one. The work takes
+        milliseconds, because teardown commands are cut short."""
         working = asyncio.create_task(work)
         heard: asyncio.CancelledError | None = None
         while not working.done():
@@ -94,7 +94,7 @@ class WorkspaceGuard:
             raise heard
 
     def hurry(self) -> None:
-        """Do not wait for teardown commands."""
+        """Cut teardown commands short."""
         if self._context.ports.workspace_setup is not None:
             self._context.ports.workspace_setup.cut_short(self._task_id)
 

@@ -1,4 +1,4 @@
-"""The workspace of a task: made once, kept between attempts, made again when it is gone."""
+"""The preparation of a task's workspace: it is made once, kept between attempts, and made again when it is gone."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ async def ensure_workspace(context: Context, task: Task, ownership: Ownership) -
 async def ensure_member_workspace(context: Context, task: Task, ownership: Ownership, member: str) -> Workspace:
     """Return a member's own workspace in state `ready`.
 
-    It starts from the current commit of the task's workspace, and is kept as long as that. It is made, removed and
-    found again in the same way.
+    It starts from the current commit of the task's workspace, and is kept as long as the task's workspace. Both are
+    made, removed and found again in the same way.
     """
     if task.spec.strategy is Strategy.NONE:
         raise LaunchError("Members with `apart = true` need workspaces of their own: `--workspace none` has none.")
@@ -111,8 +111,8 @@ async def _record_member_intent(
 
 
 async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> WorkspacePlan:
-    """Plan a member's workspace from the task's commits, or from its base if there are none. The commits of a clone are
-    fetched first."""
+    """Plan a member's workspace from the task's commits, or from its base if there are none. If the task works in a
+    clone, its commits are fetched first."""
     strategy, now = context.ports.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
     own = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     problem = None if own is None else await deliver_work(context, task.spec, repo, own)
@@ -150,7 +150,7 @@ async def _record_intent(context: Context, task: Task, ownership: Ownership, rep
 
 
 async def _plan(context: Context, task: Task, repo: Repo) -> tuple[WorkspacePlan, str | None]:
-    """Return the plan, and the parent's branch if the base was found there."""
+    """Return the plan of a task's workspace, and the parent's branch if the base was found there."""
     fresh_name = task.generation if task.fresh else 0
     strategy = context.ports.strategy_of(task.spec)
     parent_id = task.spec.parent_id if task.spec.base_from_parent else None
@@ -169,7 +169,7 @@ async def _plan(context: Context, task: Task, repo: Repo) -> tuple[WorkspacePlan
 async def _make_workspace(
     context: Context, task: Task, ownership: Ownership, repo: Repo, workspace: Workspace
 ) -> Workspace:
-    """Make the workspace, from the chosen checkpoint or else from what was salvaged of its last workspace. A fresh
+    """Make the workspace of a task, from the chosen checkpoint or else from the salvage of its last workspace. A fresh
     start uses neither."""
     salvaged = None
     chosen = await read_chosen_checkpoint(context, task)
@@ -204,8 +204,8 @@ async def _problems_as_launch_errors() -> AsyncIterator[None]:
 def _record_restored(
     context: Context, ownership: Ownership, workspace: Workspace, number: int, told: str, tx: Transaction
 ) -> Workspace:
-    """Record the restored checkpoint and the ready workspace in one transaction. A crash in between would restore it a
-    second time."""
+    """Record the restored checkpoint and the ready workspace in one transaction. A crash between two transactions would
+    restore it a second time."""
     now = context.clock()
     tx.checkpoints.record_restored(ownership, number, workspace.id, told, now)
     return tx.workspaces.ready(ownership, workspace, f"from checkpoint {number}", now)
@@ -239,7 +239,8 @@ async def bring_base(context: Context, task: Task) -> None:
 
 
 async def compare_rebased(context: Context, task: Task) -> BaseComparison | None:
-    """Compare the saved branch of a task that was asked to rebase with its base. None: not asked, or unknown."""
+    """Compare the saved branch of a task that was asked to rebase with its base. None: no rebase was asked for, or the
+    comparison failed."""
     found = await context.writer.write(lambda tx: _read_request(tx, task.id))
     if found is None:
         return None
@@ -260,7 +261,7 @@ def _read_request(tx: Transaction, task_id: str) -> tuple[Repo, Workspace, str] 
 
 
 def describe_conflicts(base: str, names: Sequence[str]) -> str:
-    """Return "its branch still conflicts with main: a.py, b.py"."""
+    """Return a text like "its branch still conflicts with main: a.py, b.py"."""
     if not names:
         return ""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""

@@ -1,5 +1,5 @@
-"""The removal of a workspace: the only way, for the guard of an attempt, the clean-up service, and a task that starts
-again. Every step may be repeated.
+"""The removal of a workspace. The guard of an attempt, the clean-up service, and a task that starts again all use this
+code. Every step may be repeated.
 
 A workspace that is in use is not removed. Its removal waits until no user is left, and an event is emitted once
 (R-CLEAN-08).
@@ -30,8 +30,8 @@ SOON, LATER = 1.0, 15.0  # seconds between two looks: at first, and in the end
 
 @contextlib.asynccontextmanager
 async def lock_for_removal(context: Context, task: Task, workspace: Workspace) -> AsyncIterator[bool]:
-    """Yield True if the workspace may be removed. No process may enter it while this context lasts. False: it is in
-    use, and the wait is recorded."""
+    """Yield True if the workspace may be removed: no process can enter it while this context lasts. Yield False if the
+    workspace is in use: then the wait is recorded."""
     if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
         yield True  # the user's own checkout, which stays, or a workspace that was never finished
         return
@@ -53,7 +53,7 @@ async def _describe_users(context: Context, task: Task, workspace: Workspace, *,
 
 
 async def _postpone_removal(context: Context, workspace: Workspace, why: str) -> None:
-    """Postpone the removal. Changes made in the workspace meanwhile are saved too, when it is removed."""
+    """Postpone the removal. Changes made in the workspace until then are saved before it is removed."""
     looks = context.shared.in_use.get(workspace.id, 0)
     context.shared.in_use[workspace.id] = looks + 1
     now = context.clock()
@@ -75,9 +75,9 @@ async def carry_out_disposition(
 ) -> None:
     """Carry out what the ledger decided about the workspace of a task that has ended.
 
-    A failure is a warning on the task and never changes its outcome (R-CLEAN-06). It stays in the ledger and is tried
-    again. `interrupted`: why the caller itself was cut short, if it was. `just_saved`: the work was saved a moment ago.
-    Otherwise the workspace may have changed since.
+    A failure is a warning on the task and never changes its outcome (R-CLEAN-06). The decision stays in the ledger and
+    is tried again. `interrupted`: the reason why the caller itself was cut short, or None. `just_saved`: the work was
+    saved a moment ago. Otherwise the workspace may have changed since.
     """
     try:
         preserve = workspace.disposition == "preserve"
@@ -97,7 +97,7 @@ async def carry_out_disposition(
 async def _save_or_preserve(
     context: Context, task: Task, repo: Repo, workspace: Workspace, *, just_saved: bool
 ) -> bool:
-    """Return False if the work could not be saved: then the workspace is preserved instead."""
+    """Save the work, or preserve the workspace if it cannot be saved. Return False if it could not be saved."""
     if workspace.disposition != "salvage" and just_saved:
         return True
     is_retry = parse_disposition(task.spec, task.state, workspace.reason, preserve=False).tier == RETRY_TIER
@@ -116,7 +116,7 @@ async def _save_or_preserve(
 
 
 def _record_saved(tx: Transaction, workspace: Workspace, wanted: Disposition, now: Instant) -> None:
-    """Record that work was saved at last. The workspace stays, as its task's settings require."""
+    """Record that the work of a workspace was saved at last. The workspace stays, as its task's settings require."""
     tx.workspaces.dispose(workspace, "preserve", str(wanted), now)
     tx.events.close_alert(unsaved_alert(workspace.id), "its workspace: its work is saved now", now)
 
@@ -124,11 +124,11 @@ def _record_saved(tx: Transaction, workspace: Workspace, wanted: Disposition, no
 async def remove_workspace(
     context: Context, task: Task, repo: Repo, workspace: Workspace, why: str, interrupted: str | None = None
 ) -> None:
-    """Rename a workspace into the trash, and drop our git entry and a branch without work. Then its path is free. Its
-    work was saved before.
+    """Rename a workspace into the trash, and remove Holdfast's git entry for it and a branch without work. Its path is
+    then free. Its work must be saved before.
 
-    A workspace that does not exist is not an error (R-TREE-03). The event has the method, the duration and what cut the
-    work short.
+    A workspace that does not exist is not an error (R-TREE-03). The event names the method, the duration, and the
+    reason if the removal was cut short.
     """
     began = time.monotonic()
     strategy = context.ports.strategy_of(task.spec)
@@ -198,22 +198,23 @@ async def _preserve(context: Context, task: Task, workspace: Workspace, how: Dis
 
 
 def _save_later(context: Context, tx: Transaction, workspace: Workspace, how: Disposition) -> None:
-    """Try again later to save the work. The delays grow up to RETRY_CAP, and the alert stays open meanwhile."""
+    """Record that the save of the work is tried again later. The delays grow up to RETRY_CAP, and the alert stays open
+    meanwhile."""
     now = context.clock()
     retry_at = now.wall + backoff(workspace.failures, RETRY_CAP, context.jitter())
     tx.preserved.save_later(workspace, how.reason, retry_at, now)
 
 
 async def record_cleanup_failure(context: Context, workspace: Workspace, error: Exception) -> None:
-    """Record a failed clean-up in the ledger. It is tried again, with growing delays."""
+    """Record a failed clean-up in the ledger. The clean-up is tried again, with growing delays."""
     now, why = context.clock(), _error_text(error)
     delay = backoff(3 + workspace.failures, RETRY_CAP, context.jitter())
     await context.writer.write(lambda tx: tx.workspaces.record_cleanup_failure(workspace, why, now.wall + delay, now))
 
 
 def _error_text(error: Exception) -> str:
-    """Return text that helps a person. The kind of error is included only if its text alone is unclear. Empty: no text
-    is known."""
+    """Return the text of an error for people. The kind of error is included only if the text alone is unclear. Empty:
+    the error has no text."""
     if isinstance(error, HoldfastError | OSError) or not str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Saves work before its workspace is removed, for running tasks that end and for waiting ones."""
+"""Functions that save work before its workspace is removed, for running tasks that end and for waiting tasks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.workspaces.port import CheckpointResult, SalvageResult
 
 
 def litter_patterns(context: Context, spec: TaskSpec) -> tuple[str, ...]:
-    """Return the patterns of unwanted files that the agents of all stages leave. One agent does not remove the files of
-    another."""
+    """Return the patterns of unwanted files that the agents of all stages leave. They cover all stages, because an
+    agent does not remove the files that another one left."""
     return tuple(pattern for agent in _agents_of(context, spec) for pattern in agent.litter)
 
 
@@ -44,7 +44,7 @@ def _agents_of(context: Context, spec: TaskSpec) -> list[AgentAdapter]:
 
 @dataclass(frozen=True, slots=True)
 class SaveProblem:
-    """The reason why work could not be saved."""
+    """A problem because of which work could not be saved."""
 
     text: str
     is_passing: bool = False  # a full or read-only disk, or a repository that is gone: tried again later
@@ -54,14 +54,14 @@ class SaveProblem:
 
     @property
     def disposition(self) -> Disposition:
-        """The workspace stays, because it alone has the work."""
+        """The disposition that preserves the workspace, because only the workspace has the work."""
         return Disposition(preserve=True, tier=RETRY_TIER if self.is_passing else "safety", reason=self.text)
 
 
 async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> SaveProblem | None:
-    """Commit what a successful agent left uncommitted. Return a problem only if the problem passes by itself.
+    """Commit what a successful agent left uncommitted. Return a problem only if it is temporary.
 
-    Any other failure is a warning: the salvage saves what git cannot commit.
+    Any other failure is only a warning, because the salvage saves what git cannot commit.
     """
     body = "Left uncommitted by the agent; committed by Holdfast."
     message = task_commit_message(task.id, task.spec.prompt, body)
@@ -109,7 +109,8 @@ async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: 
 async def save_work(
     context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, over: str | None = None
 ) -> SaveProblem | None:
-    """Salvage what no branch holds. Return None if the workspace may be removed, otherwise why it must be preserved.
+    """Salvage what no branch holds. Return None if the workspace may be removed, otherwise the reason why it must be
+    preserved.
 
     `over`: a checkpoint that will replace the content. Then the branch is saved too.
     """
@@ -121,7 +122,7 @@ async def save_work(
 async def salvage_work(
     context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, over: str | None = None
 ) -> tuple[SaveProblem | None, bool]:
-    """Salvage what no branch holds. Return the problem, and True if everything was on a branch already."""
+    """Salvage what no branch holds. Return the problem or None, and True if everything was on a branch already."""
     try:
         rules = replace(spec.salvage, litter=litter_patterns(context, spec))
         saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
@@ -153,8 +154,8 @@ async def _record_salvage(context: Context, workspace: Workspace, saved: Salvage
 
 
 def is_gone(workspace: Workspace) -> bool:
-    """True if a finished workspace does not exist any more, or if the `.git` of a clone is gone, which alone has the
-    clone's commits."""
+    """True if a finished workspace does not exist any more, or if the `.git` of a clone is gone: only that directory
+    has the clone's commits."""
     if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
         return False
     if os.path.islink(workspace.path) or not os.path.isdir(workspace.path):
@@ -229,7 +230,8 @@ async def _has_delivered(context: Context, task: Task, repo: Repo, workspace: Wo
 async def _save_last_checkpoint(
     context: Context, task: Task, repo: Repo, workspace: Workspace, last: Checkpoint
 ) -> tuple[int | None, str]:
-    """Make a salvage of the checkpoint. Return the number of saved files, None without a salvage, and a sentence."""
+    """Make a salvage of the checkpoint. Return the number of saved files (None: no salvage was made), and a sentence
+    for people."""
     reason = f"checkpoint {last.number} of a workspace that is gone"
     strategy = context.ports.strategy_of(task.spec)
     try:
@@ -251,7 +253,8 @@ def _as_result(last: Checkpoint) -> CheckpointResult:
 async def save_lost_stashes(context: Context, task: Task, repo: Repo, workspace: Workspace) -> SaveProblem | None:
     """Make a salvage of each checkpoint with a stash that the user's repository does not have any more.
 
-    All worktrees share the user's list of stashes. Garbage collection by the user can destroy an agent's stash there.
+    All worktrees share the user's list of stashes. A garbage collection by the user can destroy an agent's stash in
+    that list.
     """
     strategy = context.ports.strategy_of(task.spec)
     lost: set[str] = set()

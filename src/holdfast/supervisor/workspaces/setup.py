@@ -1,8 +1,9 @@
-"""The set-up of a new workspace and its teardown, by the task's settings. It happens once per workspace that is made.
+"""The set-up of a new workspace and its teardown, by the task's settings. The set-up happens once for each workspace
+that is made.
 
-A crash in between leaves the workspace `intended`. Then the next attempt makes it again and begins the set-up from the
-start. So no agent works in a workspace that is set up by half, and set-up commands need not be repeatable. Teardown
-commands must be repeatable: a crash between them and the rename repeats them.
+A crash during the set-up leaves the workspace in state `intended`. Then the next attempt makes it again and begins the
+set-up from the start. So no agent works in a workspace that is set up by half, and set-up commands need not be
+repeatable. Teardown commands must be repeatable: a crash between them and the rename repeats them.
 
 An agent may write what the user's commands run (a Makefile, a package's scripts). So no command runs on this machine in
 a tree that came from a container agent: `command_runner` is the one place that decides where commands run.
@@ -25,8 +26,8 @@ MOST_NAMES_IN_EVENT = 200  # names in an event
 
 
 async def set_up_workspace(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
-    """Copy the files that git does not carry from the checkout, then run the set-up commands. Raise LaunchError on a
-    failure."""
+    """Copy files of the checkout that git does not carry into the workspace, then run the set-up commands. Raise
+    LaunchError on a failure."""
     rules = task.spec.workspace
     if context.ports.workspace_setup is None or workspace.strategy is Strategy.NONE or not (rules.copy or rules.setup):
         return
@@ -71,7 +72,7 @@ async def set_up_workspace(context: Context, task: Task, repo: Repo, workspace: 
 
 
 async def tear_down_workspace(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
-    """Run the teardown commands before the workspace is removed. Its work is saved already. A failure is only a warning
+    """Run the teardown commands before the workspace is removed. The work is saved already. A failure is only a warning
     on the task."""
     rules = task.spec.workspace
     if context.ports.workspace_setup is None or not rules.teardown or workspace.strategy is Strategy.NONE:
@@ -103,7 +104,7 @@ async def tear_down_workspace(context: Context, task: Task, repo: Repo, workspac
 
 
 async def command_runner(context: Context, task: Task, workspace: Workspace) -> CommandRunner | None:
-    """Return what runs the user's commands in the workspace, or None for this machine itself.
+    """Return the runner of the user's commands in the workspace. None: they run on this machine itself.
 
     Commands of a container task run in a container like the agent's. Raise LaunchError if the workspace is on this
     machine and its base is the branch of a container task.

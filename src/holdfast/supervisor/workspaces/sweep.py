@@ -1,9 +1,9 @@
-"""The sweep: compares everything that is ours with the ledger, in both directions, and removes Holdfast's own
+"""The sweep: a comparison of everything that Holdfast made with the ledger, in both directions, and the removal of
 leftovers.
 
-`begin` is quick. It runs before the first claim and before anything is adopted. It looks, ends stray processes, and
-corrects the ledger, so that nothing is built on a wrong ledger. `finish` works in the background. It removes single
-leftovers, waits for the clean-up of finished workspaces, and emits one event with the results.
+`begin` is quick. It runs before the first claim and before any run is adopted. It ends stray processes and corrects the
+ledger, so that nothing is built on a wrong ledger. `finish` works in the background. It removes single leftovers, waits
+for the clean-up of finished workspaces, and emits one event with the results.
 
 `correct` and `decide` change the ledger. Each runs inside one transaction and may be repeated.
 """
@@ -36,8 +36,8 @@ from holdfast.supervisor.workspaces.cleanup import CleanupService
 
 
 def correct_ledger(tx: Transaction, wrong: Sequence[Finding], now: Instant) -> list[tuple[Workspace, bool]]:
-    """Mark vanished workspaces for disposal, and record workspaces that the ledger had lost. Return each recorded one,
-    and whether its task has ended."""
+    """Mark vanished workspaces for disposal, and record workspaces that the ledger had lost. Return each recorded
+    workspace, and whether its task has ended."""
     taken = []
     for finding in wrong:
         if finding.action is SweepAction.LET_GO and finding.workspace is not None:
@@ -72,8 +72,8 @@ def _record_found_workspace(tx: Transaction, mark: OwnerMarker, now: Instant) ->
 
 
 def decide_dispositions(tx: Transaction, undecided: Sequence[Workspace], now: Instant) -> None:
-    """Decide about these workspaces by the settings of their tasks. Their work was not saved yet, so saving comes
-    first."""
+    """Decide about these workspaces by the settings of their tasks. Each decision includes saving the work first,
+    because it was not saved yet."""
     for workspace in undecided:
         task = tx.tasks.get(workspace.task_id)
         if task.state in TASK_TERMINAL:
@@ -98,7 +98,7 @@ class UndecidedWorkspace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BegunSweep:
-    """A sweep whose quick part is done."""
+    """A sweep whose quick part (`begin`) is done."""
 
     began: float
     findings: Sequence[Finding]
@@ -110,8 +110,7 @@ class BegunSweep:
 
 
 class SweepService(Service):
-    """The sweep service, one sweep at a time. It exists once per supervisor, or alone for a sweep without a
-    supervisor."""
+    """The sweep service, one sweep at a time. A supervisor has one. A sweep without a supervisor has its own."""
 
     def __init__(self, context: Context, cleanup: CleanupService) -> None:
         self._context = context
@@ -130,7 +129,8 @@ class SweepService(Service):
         return [task for task in (self._work, self._asking) if task is not None]
 
     async def at_start(self) -> None:
-        """Sweep before anything is adopted or claimed. What takes long continues in the background."""
+        """Sweep at the start of a supervisor, before any run is adopted and any task is claimed. Long work continues in
+        the background."""
         begun = await self.begin()
         if begun.backlog or _to_remove(begun.findings):
             self._work = asyncio.create_task(_run_logged(self._finish_and_answer(begun, [])), name="sweep")
@@ -222,10 +222,10 @@ class SweepService(Service):
         ]
 
     async def _correct_ledger(self, findings: Sequence[Finding], swept: SweepReport) -> list[UndecidedWorkspace]:
-        """Correct what others could build on: the ledger, in one transaction, and the markers of workspaces that are
-        needed now.
+        """Correct the ledger in one transaction, and write the missing markers of workspaces that are needed now. Other
+        steps build on both.
 
-        Return the workspaces of finished tasks without a decision: they can wait for the background part.
+        Return the workspaces of finished tasks that have no decision yet. They are decided in the background part.
         """
         assert self._context.ports.sweeper is not None
         wrong = [
@@ -323,8 +323,8 @@ class SweepService(Service):
         return False
 
     async def _wait_for_cleanup(self, backlog: frozenset[str]) -> None:
-        """Wait until the clean-up has tried every workspace of the backlog. It retries failures later, which does not
-        delay us."""
+        """Wait until the clean-up has tried every workspace of the backlog. The clean-up retries failures later, which
+        does not delay the sweep."""
         while backlog:
             now = self._context.clock()
             waiting = {w.id for w in await self._context.writer.write(lambda tx: tx.workspaces.to_clean(now))}  # noqa: B023 - awaited at once
@@ -376,8 +376,8 @@ def _to_remove(findings: Sequence[Finding]) -> list[Finding]:
 
 
 async def _run_logged(work: Coroutine[Any, Any, None]) -> None:
-    """Await the work and log a failure. The clean-up or the next sweep does what is left, but a failure must not be
-    silent."""
+    """Await the work and log a failure. The clean-up or the next sweep does what is left, but a failure must be
+    visible."""
     try:
         await work
     except Exception as trouble:  # noqa: BLE001 - logged, and everything else continues
