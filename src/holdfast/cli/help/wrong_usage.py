@@ -75,7 +75,7 @@ SYNONYMS = {
     **dict.fromkeys(("demo", "try", "simulate", "example"), "`holdfast rehearse` plays a scenario without an agent."),
     **dict.fromkeys(("docs", "doc", "man", "manual"), "`holdfast help --all` lists every command and every topic."),
     "install": "`holdfast init` sets up a repository, `holdfast service install` installs a service.",
-    "gate": '`holdfast run "PROMPT" --gate CMD` decides by a command whether a task is done.',
+    "gate": '`holdfast run "PROMPT" --gate CMD` completes the task only if CMD exits with code 0.',
     "notify": "`holdfast alerts test` sends a test alert; `holdfast help alerts` lists the ways to reach you.",
     "version": "`holdfast --version` prints the version.",
     "yes": "A command that asks for confirmation takes `--yes`, such as `holdfast purge --yes`.",

@@ -74,8 +74,8 @@ class ClockHistory:
         return min(OFF_AT_MOST, max(0.0, now.wall - self.seen.wall))
 
     def _undo_jumps(self, now: Instant, by: float) -> tuple[ClockJump, ...]:
-        """Return the jumps after the clock was set back by `by` seconds. Jumps to a time that is in the future again
-        are shortened or removed."""
+        """Return the jumps after the clock was set back by `by` seconds. A jump to a time that is now
+        ahead of the clock is shortened or removed."""
         kept: list[ClockJump] = []
         for leap in reversed(self.jumps):
             undone = min(by, leap.by) if leap.to > now.wall else 0.0

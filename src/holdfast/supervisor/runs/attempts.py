@@ -186,7 +186,7 @@ class Attempts(Service):
             said = await run_in_thread(verdict_from_output, self._context, task, run, live, end)
         # its records may be gone: the end of the run matters more
         except (HoldfastError, OSError, ValueError) as trouble:
-            log_error(f"what run {run.id} used is not known: ", trouble)
+            log_error(f"the usage of run {run.id} is not known: ", trouble)
             return verdict
         finally:
             live.close()
