@@ -444,3 +444,9 @@ def test_gits_words_for_a_full_disk_are_trouble_of_the_machine(words: str) -> No
     """Second attack N1: a full disk of the repository failed every queued task for good within seconds."""
     assert is_transient(GitFailed(["branch"], 128, words))
     assert not is_transient(GitFailed(["branch"], 128, "fatal: not a valid object name: 'main'"))
+
+
+def test_a_locked_config_file_is_trouble_that_passes() -> None:
+    """Found by the family `usurped`: a replaced supervisor made the same clone, and the task failed for good."""
+    assert is_transient(GitFailed(["config"], 255, "error: could not lock config file .git/config: File exists"))
+    assert not is_transient(GitFailed(["config"], 255, "error: invalid key: x"))

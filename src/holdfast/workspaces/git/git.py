@@ -122,7 +122,8 @@ class GitFailed(WorkspaceProblem):
         self.err = err
         # A killed git gave no answer to the question. A git that ended by itself would end the same way every time.
         self.answered = code >= 0 and code != TIMED_OUT
-        self.passing = code in _KILLED
+        # A config file is locked for an instant, for example by a replaced supervisor that makes the same clone.
+        self.passing = code in _KILLED or "could not lock config file" in err
 
 
 class Git:
