@@ -160,35 +160,36 @@ def open_folder_beneath(root: str, path: str, *, make: bool = False) -> int:
     return fd
 
 
+@contextlib.contextmanager
+def folder_beneath(root: str, path: str, *, make: bool = False) -> Iterator[int]:
+    """Open a directory below `root` as `open_folder_beneath` does, and close it at the end."""
+    place = open_folder_beneath(root, path, make=make)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
 def stat_beneath(root: str, path: str) -> os.stat_result:
     """Return the `stat` data of a file below `root`. For a link, that is the data of the link itself. A link on the way
     is refused, not followed."""
     folder, _, name = path.rpartition("/")
-    place = open_folder_beneath(root, folder)
-    try:
+    with folder_beneath(root, folder) as place:
         return os.stat(name, dir_fd=place, follow_symlinks=False)
-    finally:
-        os.close(place)
 
 
 def unlink_beneath(root: str, path: str) -> None:
     """Remove a file below `root`. A link on the way is refused, not followed."""
     folder, _, name = path.rpartition("/")
-    place = open_folder_beneath(root, folder)
-    try:
+    with folder_beneath(root, folder) as place:
         os.unlink(name, dir_fd=place)
-    finally:
-        os.close(place)
 
 
 def open_beneath(root: str, path: str) -> int:
     """Open a regular file below `root` for reading. No link is followed, and nothing is waited for."""
     folder, _, name = path.rpartition("/")
-    place = open_folder_beneath(root, folder)
-    try:
+    with folder_beneath(root, folder) as place:
         return open_plain(name, place)
-    finally:
-        os.close(place)
 
 
 def open_plain(name: str, folder: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from holdfast.base import faults
@@ -22,9 +22,9 @@ from holdfast.base.files import (
     NotRegularFile,
     copy_data,
     create_plain,
+    folder_beneath,
     listed,
     open_beneath,
-    open_folder_beneath,
     open_plain,
     stat_beneath,
 )
@@ -220,7 +220,7 @@ def _copy_files(tree: str, target: str, paths: Sequence[str], most: int) -> tupl
         folder, _, name = path.rpartition("/")
         faults.effect("desk.stage")
         try:
-            with _opened(tree, folder) as theirs, _opened(target, folder, make=True) as ours:
+            with folder_beneath(tree, folder) as theirs, folder_beneath(target, folder, make=True) as ours:
                 _copy_file(name, theirs, ours, most)
         except (PermissionError, FileTooLarge):
             closed.append(path)
@@ -229,15 +229,6 @@ def _copy_files(tree: str, target: str, paths: Sequence[str], most: int) -> tupl
         else:
             copied.append(path)
     return copied, closed
-
-
-@contextlib.contextmanager
-def _opened(root: str, folder: str, *, make: bool = False) -> Iterator[int]:
-    place = open_folder_beneath(root, folder, make=make)
-    try:
-        yield place
-    finally:
-        os.close(place)
 
 
 def _copy_file(name: str, theirs: int, ours: int, most: int) -> None:
